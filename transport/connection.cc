@@ -361,9 +361,7 @@ void Connection::OnConnectFailed(const absl::Status& why, absl::string_view priv
   if (private_data.empty())
     return Fail(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
   const absl::Status reason = DecodeRejection(private_data);
-  absl::Status refused(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message()));
-  SetRefusedByPeer(refused);
-  Fail(refused);
+  Fail(absl::Status(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message())));
 }
 
 void Connection::OnDisconnected(const absl::Status& why) { Fail(why); }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "hawser/base/endian.h"
@@ -12,8 +12,6 @@
 
 namespace hawser::transport {
 namespace {
-
-constexpr absl::string_view kRefusedByPeerUrl = "type.hawser/refused-by-peer";
 
 // "HWSR": the first bytes that either side sends.
 constexpr uint32_t kMagic = 0x52535748;
@@ -136,9 +134,7 @@ std::string EncodeRejection(const absl::Status& why) {
   return absl::StrCat(out, text);
 }
 
-void SetRefusedByPeer(absl::Status& status) { status.SetPayload(kRefusedByPeerUrl, absl::Cord()); }
-
-bool IsRefusedByPeer(const absl::Status& status) { return status.GetPayload(kRefusedByPeerUrl).has_value(); }
+bool IsRefusedByPeer(const absl::Status& why) { return absl::StrContains(why.message(), kRejected); }
 
 absl::Status DecodeRejection(absl::string_view data) {
   const uint8_t* const in = Bytes(data);

@@ -83,9 +83,8 @@ std::string EncodeRejection(const absl::Status& why);
 inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);
 
-// A detail of a status: the peer refused the connection, and said so. What this side lacks itself has no such detail.
-void SetRefusedByPeer(absl::Status& status);
-bool IsRefusedByPeer(const absl::Status& status);
+// The peer refused the connection, and said so: the text has kRejected. What this side lacks itself says nothing of a peer.
+bool IsRefusedByPeer(const absl::Status& why);
 
 }  // namespace hawser::transport
 

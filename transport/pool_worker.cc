@@ -18,8 +18,6 @@ PoolWorker::PoolWorker(SlabStore& slabs, BufferCaches& caches, bool may_start_th
     : slabs_(slabs), caches_(caches), interval_(idle / 2), available_(may_start_thread) {}
 
 Shortage PoolWorker::RequestGrowth(size_t size_class) {
-  // The classes that are cut from parts share slabs: one slab serves all that miss at once.
-  if (IsInParts(size_class)) size_class = 0;
   absl::MutexLock lock(&mutex_);
   if (const auto refused = refused_.find(size_class); refused != refused_.end()) {
     if (absl::Now() < refused->second) return Shortage::kRefused;

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "hawser/transport/handshake.h"
 
 namespace hawser::internal {
 namespace {
@@ -155,9 +154,7 @@ void Attempt::Fail() {
   // Chooses the most informative code: a refusal says more than a timeout.
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   std::vector<std::string> texts;
-  bool is_refused = false;
   for (const absl::Status& failure : failures_) {
-    is_refused |= transport::IsRefusedByPeer(failure);
     if (code == absl::StatusCode::kUnavailable) code = failure.code();
     texts.emplace_back(failure.message());
   }
@@ -167,9 +164,7 @@ void Attempt::Fail() {
     texts.push_back(absl::StrCat("and ", more, " addresses more"));
   }
   if (texts.empty()) texts.push_back(absl::StrCat(uri_.host, " has no address"));
-  absl::Status why(code, absl::StrJoin(texts, "; "));
-  if (is_refused) transport::SetRefusedByPeer(why);
-  std::exchange(owner_, nullptr)->OnAttemptFailed(why);
+  std::exchange(owner_, nullptr)->OnAttemptFailed(absl::Status(code, absl::StrJoin(texts, "; ")));
 }
 
 void Attempt::OnLinkReady(Link& link) {

@@ -119,31 +119,6 @@ TEST(PoolWaitingTest, WhatMustBeUnmappedFirstIsUnmappedElsewhere) {
   EXPECT_LE(fabric->registered_bytes(), 16 * kMiB + kReserveBytes);
 }
 
-TEST(PoolWaitingTest, ClassesThatMissAtOnceShareASlab) {
-  auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), kSlab);
-  // Two idle buffers, one of which is still there when the other has made room for the slab: small buffers do not grow in
-  // place at any time.
-  BufferPool pool(fabric, {.limit_bytes = 5 * kMiB});
-  EXPECT_EQ(TakeAll(pool, 5 * kMiB / 2).size(), 2u);
-  const int before = fabric->large_registrations();
-  fabric->Close();
-  CountingWaiter waiter;
-  Shortage why;
-  for (size_t size : {kKiB, 4 * kKiB, 32 * kKiB}) {
-    EXPECT_FALSE(pool.TryAcquire(size, why));
-    EXPECT_EQ(why, Shortage::kGrowing);
-  }
-  pool.Await(waiter, kKiB);
-  fabric->Open();
-  ASSERT_TRUE(waiter.AwaitCalls(1));
-  std::vector<Lease> leases;
-  for (size_t size : {kKiB, 4 * kKiB, 32 * kKiB}) {
-    leases.push_back(pool.TryAcquire(size, why));
-    EXPECT_TRUE(leases.back()) << size;
-  }
-  EXPECT_EQ(fabric->large_registrations(), before + 1);
-}
-
 TEST(PoolWaitingTest, WhatTheSystemRefusesIsReportedForAWhileAndThenTriedAnew) {
   auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), 2 * kSlab);
   BufferPool pool(fabric);
