@@ -443,8 +443,6 @@ void Connection::AwaitLeave() {
 
 void Connection::OnLeaveTimer() {
   if (exchanges_in_flight() != 0) return;  // Set again after the last of them.
-  // The peer cannot leave before it has the last answer, and that is still here.
-  if (send_queue_.has_queued()) return AwaitLeave();
   Close(absl::CancelledError(
       absl::StrCat("closed by this side, which drains: the peer, which has no call, did not leave within ",
                    absl::FormatDuration(kLeaves))));
