@@ -131,7 +131,7 @@ const std::set<absl::string_view>& Macros() {
 }
 
 // Names of methods that the Server class of an interface cannot have: keywords that capnpc-c++ does not know yet, macros
-// with arguments, and what its dispatchCallInternal() uses itself.
+// that are more than a name, and what its dispatchCallInternal() uses itself.
 const std::map<absl::string_view, const char*>& BadMethods() {
   static const auto* const methods = new std::map<absl::string_view, const char*>{
       {"char8_t", "which is a keyword of C++20"},
@@ -143,6 +143,7 @@ const std::map<absl::string_view, const char*>& BadMethods() {
       {"constinit", "which is a keyword of C++20"},
       {"requires", "which is a keyword of C++20"},
       {"assert", "which is a macro of the C library"},
+      {"errno", "which is a macro of the C library"},
       {"offsetof", "which is a macro of the C library"},
       {"Server", "which capnpc-c++ needs for itself"},
       {"context", "which capnpc-c++ needs for itself"},

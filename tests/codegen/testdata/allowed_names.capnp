@@ -12,7 +12,7 @@ interface Reader {
   thisCap @3 () -> ();
   requires @4 (co :Text $Cxx.name("co_await")) -> () $Cxx.name("needs");
   linux @5 () -> ();
-  errno @6 () -> ();
+  fault @6 () -> ();
 
   struct TowParams {}
 

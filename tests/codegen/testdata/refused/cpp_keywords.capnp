@@ -17,6 +17,7 @@ interface Foo {
   nothing @8 () -> () $Cxx.name("requires");
   something @9 (a :Text $Cxx.name("a b"), b :Text, c :Text $Cxx.name("b")) -> () $Cxx.name("fine");
   anything @10 () -> () $Cxx.name("a-b");
+  errno @11 () -> ();
 }
 
 struct Bar $Cxx.name("class") {
