@@ -261,7 +261,7 @@ Context::Stamps Context::Look() const {
           .authorities = look(credentials_.authorities)};
 }
 
-// What no client could accept, whoever has issued it.
+// What no client could accept from any authority.
 absl::Status Context::CheckServes(SSL_CTX* context) const {
   X509* const certificate = SSL_CTX_get0_certificate(context);
   const auto refuse = [&](absl::string_view why) {

@@ -230,7 +230,7 @@ TEST_F(NewcomerTest, ANewcomerWithoutAMessageIsSparedForASecond) {
   EXPECT_TRUE(is_closed_);
 }
 
-// The session ends while its reverse connection is being accepted: nobody would end that one.
+// The session ends while its reverse connection is being accepted: nothing would end that one.
 TEST_F(NewcomerTest, ASessionThatHasEndedTakesNoReverseConnection) {
   const UniqueFd second{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   Greet(second, {.role = transport::Role::kReverse, .session = {1}});

@@ -239,7 +239,7 @@ TEST(AcceptTest, AServerWithoutMemorySaysSoToTheCaller) {
   }
 }
 
-// More would cost the server memory that nobody uses.
+// More would cost the server memory that is never used.
 TEST(AcceptTest, AClientIsOfferedNoMoreSlotsThanItAskedFor) {
   World world;
   TestListener listener(world, world.server);

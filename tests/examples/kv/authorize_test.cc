@@ -1,4 +1,4 @@
-// Who may call what of a kv_server with --writer.
+// Which calls a kv_server with --writer allows to which certificates.
 #include "examples/kv/authorize.h"
 
 #include <string>
