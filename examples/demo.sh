@@ -99,7 +99,7 @@ fetch() {
   printf '  $ curl %s%s\n' "$status_url" "$1"
   local host=${status_url#http://}
   exec 9<>"/dev/tcp/${host%:*}/${host##*:}" || fail "nothing answers at $status_url"
-  printf 'GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n' "$1" >&9
+  printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$1" >&9
   fetched=$(cat <&9)
   exec 9<&-
 }
