@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, "tests/observe")
@@ -105,14 +106,17 @@ class OperatingTest(unittest.TestCase):
             command = [PROGRAMS["hawser"], "health", "--watch", f"--target={server.uri}"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
                 self.assertEqual(client.stdout.readline(), "serving\n")
-                metrics = server.get("/metrics")
+                # The server's own call ends after the client has printed what it says.
+                give_up = time.monotonic() + PATIENCE
+                while "hawser_channel_calls_total{" not in (metrics := server.get("/metrics")):
+                    self.assertLess(time.monotonic(), give_up, "the server's own call is not counted")
                 client.terminate()
         served = dict.fromkeys(re.findall(r"^# TYPE (\S+)", metrics, re.MULTILINE))
         labels = {name: set() for name in served}
         for name, pairs in re.findall(r"^(\w+?)(?:_bucket|_sum|_count)?\{(.*)\} ", metrics, re.MULTILINE):
             if name in labels:
                 labels[name] |= set(re.findall(r'(\w+)="', pairs)) - {"le"}
-        told = re.findall(r"^\| `(hawser_\w+)` \|([^|]*)\|", self.text, re.MULTILINE)
+        told = re.findall(r"^\| `((?:hawser|process)_\w+)` \|([^|]*)\|", self.text, re.MULTILINE)
         self.assertEqual(len(told), len(dict(told)), "a metric is told twice")
         self.assertEqual({name for name, _ in told}, set(served))
         for name, names in told:

@@ -22,9 +22,36 @@ std::string Statuses(wire::Method::Reader method) {
   return text;
 }
 
-}  // namespace
+// The calls that the process makes itself. Empty: none.
+std::string OutgoingCalls(wire::Snapshot::Reader snapshot) {
+  if (snapshot.getOutgoing().size() == 0) return "";
+  BucketRange range;
+  for (const auto outgoing : snapshot.getOutgoing()) range.Include(outgoing.getMethod().getLatency());
+  constexpr Table::Kind kNumber = Table::Kind::kNumber;
+  Table table({{"target", Table::Kind::kLongText},
+               {"method", Table::Kind::kLongText},
+               {"calls", kNumber},
+               {"status"},
+               {"p50", kNumber},
+               {"p99", kNumber},
+               {"latency, of all calls", Table::Kind::kHtml}});
+  for (const auto outgoing : snapshot.getOutgoing()) {
+    const wire::Method::Reader method = outgoing.getMethod();
+    const std::string p50 = PercentileText(method, 50), p99 = PercentileText(method, 99);
+    const std::string title = absl::StrCat("calls by latency: p50 ", p50, ", p99 ", p99);
+    table.Row({View(outgoing.getTarget()), View(method.getName()), absl::StrCat(method.getCalls()),
+               Statuses(method), p50, p99, HistogramPicture(method.getLatency(), range, title)});
+  }
+  return absl::StrCat("<h2>Calls to others</h2>", table.Html(),
+                      snapshot.getOutgoingLeftOut() == 0
+                          ? ""
+                          : absl::StrCat("<p>And ", snapshot.getOutgoingLeftOut(), " more methods.</p>"),
+                      "<p class=soft>Those that this process makes, since it began. Latency is from the "
+                      "start of a call to its "
+                      "result, with what it waited for a connection or a free slot.</p>");
+}
 
-std::string MethodsBody(wire::Snapshot::Reader snapshot, const History&, size_t from) {
+std::string ServedMethods(wire::Snapshot::Reader snapshot, size_t from) {
   const std::vector<wire::Method::Reader> methods = ByCalls(snapshot.getMethods(), SIZE_MAX);
   const Slice slice(methods.size(), from, kRowsMax);
   BucketRange range;
@@ -57,6 +84,12 @@ std::string MethodsBody(wire::Snapshot::Reader snapshot, const History&, size_t 
       "<p class=soft>Those with the most calls first. Latency is from the arrival of a request to its "
       "answer, since the server started; a bar is the number of calls that took so long. All pictures of "
       "this page have the same scale of time.</p>");
+}
+
+}  // namespace
+
+std::string MethodsBody(wire::Snapshot::Reader snapshot, const History&, size_t from) {
+  return absl::StrCat(snapshot.hasServer() ? ServedMethods(snapshot, from) : "", OutgoingCalls(snapshot));
 }
 
 }  // namespace hawser::observe

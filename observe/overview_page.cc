@@ -140,6 +140,35 @@ std::string ConnectionsLine(wire::Snapshot::Reader snapshot) {
   return absl::StrCat(line, "; ", refused, " refused.");
 }
 
+std::string OutgoingLine(wire::Snapshot::Reader snapshot) {
+  uint64_t calls = 0, failed = 0;
+  for (const auto outgoing : snapshot.getOutgoing()) {
+    calls += outgoing.getMethod().getCalls();
+    for (const auto status : outgoing.getMethod().getStatuses()) {
+      if (status.getCode() != 0) failed += status.getCount();
+    }
+  }
+  return absl::StrCat(calls, " made, ", failed, " did not end with OK, ", snapshot.getChannelCallsWaiting(),
+                      " wait for a connection or a free slot.");
+}
+
+std::string ProcessLine(wire::Process::Reader process) {
+  return absl::StrCat(BytesText(process.getResidentBytes()), " resident, ", process.getOpenFiles(), " of ",
+                      process.getOpenFilesMax(), " files open, ",
+                      DurationText(static_cast<int64_t>(process.getCpuNs())), " of processor time.");
+}
+
+std::string WithoutServer(wire::Snapshot::Reader snapshot) {
+  const wire::Process::Reader process = snapshot.getProcess();
+  return absl::StrCat(
+      "<p>Process ", process.getPid(), " on ", EscapeHtml(View(process.getHost())),
+      ", which serves nothing: ", ProcessLine(process), "</p>",
+      Link("/methods", "Calls to others", OutgoingLine(snapshot)),
+      Link("/connections", "Channels",
+           absl::StrCat(snapshot.getChannels().size() + snapshot.getChannelsLeftOut(), ".")),
+      "<p class=soft>All of it for programs: <a href=\"/snapshot.json\">/snapshot.json</a>.</p>");
+}
+
 std::string PollersLine(wire::Snapshot::Reader snapshot) {
   uint64_t held = 0, waiters = 0;
   for (const auto poller : snapshot.getPollers()) {
@@ -153,12 +182,15 @@ std::string PollersLine(wire::Snapshot::Reader snapshot) {
 }  // namespace
 
 std::string OverviewBody(wire::Snapshot::Reader snapshot, const History& history, size_t) {
+  if (!snapshot.hasServer()) return WithoutServer(snapshot);
   return absl::StrCat(
       State(snapshot), HeldPollers(snapshot), Curves(history), "<h2>Limits</h2>", Limits(snapshot),
       "<h2>Methods by calls</h2>", TopMethods(snapshot), "<h2>More</h2>",
       Link("/methods", "Methods", MethodsLine(snapshot)), Link("/calls", "Calls", CallsLine(snapshot)),
       Link("/connections", "Connections", ConnectionsLine(snapshot)),
       Link("/pollers", "Pollers and memory", PollersLine(snapshot)),
+      "<p>Process: ", ProcessLine(snapshot.getProcess()),
+      " <a href=\"/methods\">Calls to others</a>: ", OutgoingLine(snapshot), "</p>",
       Link("/configuration", "Configuration",
            absl::StrCat(snapshot.getConfiguration().size(), " options as this server has them.")),
       "<p class=soft>All of it for programs: <a href=\"/snapshot.json\">/snapshot.json</a>.</p>");

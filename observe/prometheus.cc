@@ -222,6 +222,40 @@ void AddTls(wire::Tls::Reader tls, Families& families) {
   handshakes.Add({{"result", "failed"}}, static_cast<double>(tls.getFailed()));
 }
 
+// The names that Prometheus's own client libraries give these.
+void AddProcess(wire::Process::Reader process, Families& families) {
+  families.Counter("process_cpu_seconds_total", "Processor time of the process, in user and kernel mode.")
+      .Add({}, Seconds(process.getCpuNs()));
+  families.Gauge("process_resident_memory_bytes", "Memory of the process that is resident.")
+      .Add({}, static_cast<double>(process.getResidentBytes()));
+  families.Gauge("process_virtual_memory_bytes", "Memory of the process, mapped but not touched included.")
+      .Add({}, static_cast<double>(process.getVirtualBytes()));
+  families.Gauge("process_open_fds", "Open file descriptors.")
+      .Add({}, static_cast<double>(process.getOpenFiles()));
+  families.Gauge("process_max_fds", "The limit of these.")
+      .Add({}, static_cast<double>(process.getOpenFilesMax()));
+  if (process.getStartedUnixNs() == 0) return;
+  families.Gauge("process_start_time_seconds", "When the process began, in seconds since 1970.")
+      .Add({}, static_cast<double>(process.getStartedUnixNs()) / 1e9);
+}
+
+void AddOutgoing(wire::Snapshot::Reader snapshot, Families& families) {
+  auto calls = families.Counter("hawser_channel_calls_total",
+                                "Calls that the process has made and that have ended, by target and status.");
+  auto seconds = families.Histogram("hawser_channel_call_seconds", "From the start of a call to its result.");
+  for (const auto outgoing : snapshot.getOutgoing()) {
+    const wire::Method::Reader method = outgoing.getMethod();
+    const Labels labels = {{"target", Value(outgoing.getTarget())}, {"method", Value(method.getName())}};
+    for (const auto status : method.getStatuses()) {
+      calls.Add({labels[0], labels[1], {"code", Value(status.getName())}},
+                static_cast<double>(status.getCount()));
+    }
+    FillIn(method.getLatency(), seconds.Metric(labels).histogram);
+  }
+  families.Gauge("hawser_channel_calls_left_out", "Pairs of target and method that are not shown: too many.")
+      .Add({}, static_cast<double>(snapshot.getOutgoingLeftOut()));
+}
+
 void AddChannels(wire::Snapshot::Reader snapshot, Families& families) {
   const wire::ChannelCounts::Reader counts = snapshot.getChannelTotals();
   auto events = families.Counter("hawser_channel_events_total",
@@ -239,12 +273,16 @@ void AddChannels(wire::Snapshot::Reader snapshot, Families& families) {
 
 std::string ToPrometheus(wire::Snapshot::Reader snapshot) {
   Families families;
-  AddServer(snapshot, families);
-  AddMethods(snapshot, families);
-  AddPollers(snapshot, families);
-  AddPools(snapshot, families);
-  AddTls(snapshot.getTls(), families);
+  if (snapshot.hasServer()) {
+    AddServer(snapshot, families);
+    AddMethods(snapshot, families);
+    AddPollers(snapshot, families);
+    AddPools(snapshot, families);
+    AddTls(snapshot.getTls(), families);
+  }
   AddChannels(snapshot, families);
+  AddOutgoing(snapshot, families);
+  AddProcess(snapshot.getProcess(), families);
   return families.Text();
 }
 

@@ -1,6 +1,6 @@
 @0xd0b5a1c3f27e4896;
 # What a server says of itself at one moment: the one source of its metrics, its status page, their JSON, and what
-# `hawser top` and `hawser status` show.
+# `hawser top` and `hawser status` show. A program that only calls has no server, and what belongs to one is not set.
 #
 # Counts are since the server was made, or for a poller since that poller was started, and never go back. Each is exact, but
 # they are read one after the other, while the pollers go on. Times of the clock are nanoseconds since 1970 (UTC), durations
@@ -29,12 +29,20 @@ struct Snapshot {
   channelsLeftOut @16 :UInt64;
   channelTotals @17 :ChannelCounts;  # Of all channels that there ever were in this process.
   channelCallsWaiting @18 :UInt64;   # Of all channels that there are.
+  outgoing @19 :List(OutgoingCalls);  # That the process has made, since it began; by target and method; 500 at most.
+  outgoingLeftOut @20 :UInt64;
 }
 
 struct Process {
   name @0 :Text;  # The file name of the program.
   pid @1 :UInt32;
   host @2 :Text;
+  startedUnixNs @3 :Int64;   # 0: the kernel does not say.
+  cpuNs @4 :UInt64;          # Of all its threads that are or were, in user and kernel mode.
+  residentBytes @5 :UInt64;
+  virtualBytes @6 :UInt64;
+  openFiles @7 :UInt64;
+  openFilesMax @8 :UInt64;   # RLIMIT_NOFILE.
 }
 
 struct Server {
@@ -179,6 +187,12 @@ struct Channel {
   state @1 :Text;    # "connecting", "ready", "transient failure", "closed".
   counts @2 :ChannelCounts;
   callsWaiting @3 :UInt64;  # For a connection, or for a free slot.
+}
+
+# Calls to one target.
+struct OutgoingCalls {
+  target @0 :Text;    # "tcp://kv1:7470"; "(clients)": ServerContext::peer(); "(other)": beyond the first 1000 targets.
+  method @1 :Method;  # Without `running` and bytes. Latency: from the poller's turn that gets the call to the one that has its result.
 }
 
 struct ChannelCounts {

@@ -116,6 +116,7 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
                                      .connection_time = options.connection_time,
                                      .idle_time = options.idle_time,
                                      .state = options.state,
+                                     .metrics = options.metrics,
                                      .history_points = kHistoryPoints}) {}
 
   absl::Status Start() {

@@ -180,7 +180,7 @@ StatusService::Result StatusService::Get(absl::string_view url) {
     if (path == page.json_path) return {200, "OK", kJson, ToJson(page, Take(), history_)};
   }
   if (path == "/snapshot.json") return {200, "OK", kJson, JsonOf(Take())};
-  if (path == "/metrics") return {200, "OK", "text/plain; version=0.0.4", ToPrometheus(Take())};
+  if (path == "/metrics") return {200, "OK", "text/plain; version=0.0.4", Metrics()};
   return {404, "Not Found", kText, NotFound()};
 }
 
@@ -189,6 +189,13 @@ StatusService::Result StatusService::Health() {
   if (state == wire::Server::State::SERVING) return {200, "OK", kText, "serving\n"};
   return {503, "Service Unavailable", kText,
           state == wire::Server::State::DRAINING ? "draining\n" : "down\n"};
+}
+
+std::string StatusService::Metrics() {
+  std::string text = ToPrometheus(Take());
+  if (options_.metrics) absl::StrAppend(&text, options_.metrics());
+  if (!text.empty() && text.back() != '\n') text.push_back('\n');  // The last line has to end, too.
+  return text;
 }
 
 kj::Promise<void> StatusService::Answer(Response& response, Result result, bool allow) {

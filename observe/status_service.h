@@ -40,6 +40,7 @@ class StatusService final : public kj::HttpService,
     absl::Duration connection_time;
     absl::Duration idle_time;
     std::function<wire::Server::State()> state;
+    std::function<std::string()> metrics;
     size_t history_points = 300;
   };
 
@@ -87,6 +88,7 @@ class StatusService final : public kj::HttpService,
   wire::Snapshot::Reader Take();
   Result Get(absl::string_view url);
   Result Health();
+  std::string Metrics();
   kj::Promise<void> Answer(Response& response, Result result, bool allow = false);
 
   const Source source_;

@@ -122,6 +122,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
       new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
   core->dials_ = true;
   core->entry_.emplace(address, core->queue_.size());
+  core->outgoing_ = OutgoingCalls::Process().To(address, poller);
   core->uri_ = *std::move(parsed);
   core->security_ = std::move(security);
   if (*offers != nullptr) (*offers)->gate = core->gate_;
@@ -164,6 +165,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Accept(
   const std::shared_ptr<const PeerIdentity> identity = request.peer_identity();
   if (absl::Status status = core->link_->Accept(std::move(request), session); !status.ok()) return status;
   core->SetPeerIdentity(identity);
+  core->outgoing_ = OutgoingCalls::Process().To(OutgoingCalls::kClients, poller);
   core->on_gone_ = std::move(on_gone);
   core->self_ = core;
   return core;

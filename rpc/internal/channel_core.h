@@ -23,6 +23,7 @@
 #include "hawser/rpc/internal/channel_state.h"
 #include "hawser/rpc/internal/link.h"
 #include "hawser/rpc/internal/null_channel.h"
+#include "hawser/rpc/internal/outgoing_calls.h"
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
@@ -108,6 +109,10 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void AwaitRequest(UntypedCall& call);
   // Removes `call` from the queue that it waits in.
   void Forget(UntypedCall& call);
+  // A call that the poller got at `begun_ns` has its result.
+  void CountEnd(const Method& method, absl::StatusCode code, int64_t begun_ns) {
+    if (outgoing_ != nullptr) outgoing_->Add(method, code, poller_.now_ns() - begun_ns);
+  }
   // Calls call.HandOver() in the next turn of the thread that drives.
   void HandOverSoon(UntypedCall& call);
 
@@ -191,10 +196,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   int64_t failed_ns_ = 0;           // When.
   absl::Status why_closed_;
 
-  CallQueue queue_;                          // To be sent.
-  CallQueue awaiting_;                       // To be sent again, once their requests are back.
-  std::optional<ChannelList::Entry> entry_;  // If it dials. Reads `queue_`.
-  UntypedCall* ended_first_ = nullptr;       // To be handed over, in this order.
+  CallQueue queue_;                                  // To be sent.
+  CallQueue awaiting_;                               // To be sent again, once their requests are back.
+  std::optional<ChannelList::Entry> entry_;          // If it dials. Reads `queue_`.
+  std::shared_ptr<OutgoingCalls::Target> outgoing_;  // Null: WithoutConnection().
+  UntypedCall* ended_first_ = nullptr;               // To be handed over, in this order.
   UntypedCall* ended_last_ = nullptr;
   std::vector<std::pair<ChannelState, absl::Status>> news_;
   std::vector<absl::AnyInvocable<void()>> on_closed_;

@@ -20,12 +20,33 @@ namespace hawser::internal {
 
 inline constexpr size_t kStatusCodes = 17;
 
-// The calls of one method that have ended on one poller.
-struct MethodCounts {
+// Where a code is in a list of them. One that is none of absl's counts as kUnknown.
+inline size_t StatusIndex(absl::StatusCode code) {
+  const auto number = static_cast<size_t>(code);
+  return number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown);
+}
+
+// Calls that have ended.
+struct EndedCalls {
   // By status code. OK has a count of its own, although `latency` counts all calls: a difference of two counts that are read at
   // different moments may go back.
   std::array<Count, kStatusCodes> ended;
   observe::Histogram latency;
+};
+
+// Of several EndedCalls, at one moment. A value.
+struct EndedTotals {
+  std::array<uint64_t, kStatusCodes> by_code = {};
+  observe::HistogramTotals latency;
+
+  void Add(const EndedCalls& calls) {
+    for (size_t code = 0; code < kStatusCodes; ++code) by_code[code] += calls.ended[code].value();
+    latency.Add(calls.latency);
+  }
+};
+
+// The calls of one method that have ended on one poller.
+struct MethodCounts : EndedCalls {
   Count request_bytes, response_bytes;
 };
 

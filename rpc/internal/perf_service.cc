@@ -132,7 +132,7 @@ void PerfService::AddMethods(MethodTable& table) {
 void PerfService::Close() {
   std::vector<std::unique_ptr<RawPort>> ports;
   std::deque<Waiting> waiting;
-  std::map<std::string, Payload, std::less<>> payloads;
+  Payloads payloads;
   std::thread thread;
   {
     const absl::MutexLock lock(&mutex_);
@@ -153,9 +153,10 @@ void PerfService::Close() {
 // what ends within a word of it, and a large copy is not for the poller: that has a buffer of its own.
 bool PerfService::IsShared(uint64_t bytes) const { return bytes <= shared_bytes_max_ && bytes % 8 == 0; }
 
-// What is small beside the payload does not keep it: a smaller one does for that.
-void PerfService::NoteUse(Payload& payload, uint64_t bytes) const {
-  if (bytes > payload.buffer->size_bytes() / 2) payload.unused_from = absl::Now() + settings_.keep;
+// A power of two, so that sizes that rise slowly do not need a new payload each; and no larger one, which would then be kept for
+// what is small beside it.
+uint64_t PerfService::SharedSizeFor(uint64_t bytes) const {
+  return std::min<uint64_t>(std::bit_ceil(bytes), payload_bytes_max());
 }
 
 uint64_t PerfService::payload_bytes_max() const {
@@ -195,10 +196,10 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
   std::shared_ptr<const Buffer> buffer;
   {
     const absl::MutexLock lock(&mutex_);
-    const auto found = payloads_.find(scheme);
-    if (IsShared(bytes) && found != payloads_.end() && found->second.buffer != nullptr &&
-        found->second.buffer->size_bytes() >= bytes) {
-      NoteUse(found->second, bytes);
+    const auto found =
+        IsShared(bytes) ? payloads_.find({std::string(scheme), SharedSizeFor(bytes)}) : payloads_.end();
+    if (found != payloads_.end()) {
+      found->second.unused_from = absl::Now() + settings_.keep;
       buffer = found->second.buffer;
     } else {
       // To fill memory takes long: not here.
@@ -218,39 +219,28 @@ void PerfService::Answer(Waiting waiting) {
     return waiting.call.Finish(absl::CancelledError("the caller has stopped waiting"));
   }
   const bool is_shared = IsShared(waiting.bytes);
-  std::shared_ptr<const Buffer> buffer, outgrown;
+  const std::pair<std::string, uint64_t> key(waiting.scheme,
+                                             is_shared ? SharedSizeFor(waiting.bytes) : waiting.bytes);
+  std::shared_ptr<const Buffer> buffer;
   bool is_closed;
   {
     const absl::MutexLock lock(&mutex_);
     is_closed = closed_;
-    const auto found = payloads_.find(waiting.scheme);
-    if (is_shared && !is_closed && found != payloads_.end()) {
-      Payload& payload = found->second;
-      if (payload.buffer != nullptr && payload.buffer->size_bytes() >= waiting.bytes) {
-        buffer = payload.buffer;
-      } else if (payload.buffer != nullptr) {
-        outgrown = std::exchange(payload.buffer, nullptr);
-        payload.outgrown.push_back(outgrown);
-      }
+    if (const auto found = payloads_.find(key); is_shared && !is_closed && found != payloads_.end()) {
+      buffer = found->second.buffer;
     }
   }
   if (is_closed) return waiting.call.Finish(ShuttingDown());
-  outgrown.reset();
   if (buffer == nullptr) {
     // A power of two, so that sizes that rise slowly do not need a new one each.
-    const size_t size =
-        is_shared ? std::min<uint64_t>(std::bit_ceil(waiting.bytes), payload_bytes_max()) : waiting.bytes;
-    absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, size);
+    absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, key.second);
     if (!made.ok()) return waiting.call.Finish(made.status());
-    memset(made->data(), kByte, size);
+    memset(made->data(), kByte, key.second);
     const uint64_t refusals = host_.RefusalsOn(waiting.scheme);
     buffer = std::make_shared<const Buffer>(*std::move(made));
     const absl::MutexLock lock(&mutex_);
     if (is_shared && !closed_) {
-      Payload& payload = payloads_[waiting.scheme];
-      payload.buffer = buffer;
-      payload.refusals_then = refusals;
-      NoteUse(payload, size);
+      payloads_[key] = {buffer, absl::Now() + settings_.keep, refusals};
       if (look_at_payloads_ == absl::InfiniteFuture()) {
         look_at_payloads_ = absl::Now() + std::min(settings_.keep, settings_.look);
       }
@@ -392,13 +382,13 @@ std::vector<std::shared_ptr<const Buffer>> PerfService::TakeUnused(absl::Time no
   if (now < look_at_payloads_) return taken;
   for (auto each = payloads_.begin(); each != payloads_.end();) {
     Payload& payload = each->second;
-    const bool is_short = host_.RefusalsOn(each->first) != payload.refusals_then;
+    const bool is_short = host_.RefusalsOn(each->first.first) != payload.refusals_then;
     // Those that answers refer to would not be freed, and would not be known any more.
-    if ((now < payload.unused_from && !is_short) || payload.is_referred_to()) {
+    if ((now < payload.unused_from && !is_short) || payload.buffer.use_count() > 1) {
       ++each;
       continue;
     }
-    if (payload.buffer != nullptr) taken.push_back(std::move(payload.buffer));
+    taken.push_back(std::move(payload.buffer));
     each = payloads_.erase(each);
   }
   look_at_payloads_ =

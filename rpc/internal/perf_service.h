@@ -83,16 +83,12 @@ class PerfService final : public Service {
   using Wire = perf::Perf;
 
   struct Payload {
-    std::shared_ptr<const Buffer> buffer;  // Null: it was outgrown.
-    // Answers may refer to them. One of each size at most.
-    std::vector<std::weak_ptr<const Buffer>> outgrown;
-    bool is_referred_to() const {
-      return buffer.use_count() > 1 ||
-             std::any_of(outgrown.begin(), outgrown.end(), [](const auto& each) { return !each.expired(); });
-    }
+    std::shared_ptr<const Buffer> buffer;
     absl::Time unused_from;      // Unless it is asked for until then.
     uint64_t refusals_then = 0;  // When it was made.
   };
+  // By the scheme of a network, of which a server has two at most, and the size: a power of two, or the largest.
+  using Payloads = std::map<std::pair<std::string, uint64_t>, Payload>;
   struct Waiting {
     DeferredCall call;
     Wire::GetResults::Builder reply;
@@ -113,7 +109,7 @@ class PerfService final : public Service {
   uint64_t payload_bytes_max() const;
   bool IsShared(uint64_t bytes) const;
   // `bytes` of `payload` were asked for.
-  void NoteUse(Payload& payload, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t SharedSizeFor(uint64_t bytes) const;
 
   absl::Status StartThreadOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
@@ -136,8 +132,7 @@ class PerfService final : public Service {
   absl::CondVar changed_;  // Something for the thread.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);  // Runs Run().
-  // By scheme, of which a server has two at most.
-  std::map<std::string, Payload, std::less<>> payloads_ ABSL_GUARDED_BY(mutex_);
+  Payloads payloads_ ABSL_GUARDED_BY(mutex_);
   absl::Time look_at_payloads_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // Bounded by the slots of connections.
   std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);

@@ -253,6 +253,7 @@ absl::Status ServerCore::StartStatus() {
     absl::MutexLock lock(&mutex_);
     return WireState();
   };
+  options.metrics = options_.metrics;
   absl::StatusOr<std::unique_ptr<observe::StatusServer>> started = observe::StatusServer::Start(
       options_.status_address, [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); },
       options);

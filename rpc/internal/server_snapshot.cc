@@ -1,6 +1,4 @@
 // What a server says of itself: ServerCore::FillIn() and stats().
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -9,34 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
-#include "hawser/rpc/internal/channel_list.h"
+#include "hawser/rpc/internal/process_snapshot.h"
 #include "hawser/rpc/internal/server_core.h"
 #include "hawser/rpc/internal/server_report.h"
 #include "hawser/tls/context.h"
 
 namespace hawser::internal {
 namespace {
-
-constexpr size_t kChannelsMax = 200;
-
-void FillInHistogram(const observe::HistogramTotals& totals, observe::wire::Histogram::Builder out) {
-  constexpr unsigned kBuckets = observe::Histogram::kBuckets;
-  auto bounds = out.initBoundsNs(kBuckets);
-  auto counts = out.initCounts(kBuckets);
-  for (unsigned i = 0; i < kBuckets; ++i) {
-    bounds.set(i, observe::Histogram::BoundNs(i));
-    counts.set(i, totals.counts[i]);
-  }
-  out.setSumNs(totals.sum_ns);
-}
-
-void FillInProcess(observe::wire::Process::Builder process) {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  process.setName(program_invocation_short_name);
-  process.setPid(static_cast<uint32_t>(getpid()));
-  process.setHost(host);
-}
 
 void FillInPoller(transport::Poller& poller, const PollerReport* report, observe::wire::Poller::Builder out) {
   const PollerStats stats = poller.stats();
@@ -67,30 +44,6 @@ void FillInPoller(transport::Poller& poller, const PollerReport* report, observe
     out.setHeldBy(
         ToKj(absl::StrCat(transport::DescribeWithId(*held), ", for ", transport::RoughDuration(time))));
   }
-}
-
-void FillInCounts(const ChannelCounts& from, observe::wire::ChannelCounts::Builder to) {
-  to.setConnects(from.connects);
-  to.setLosses(from.losses);
-  to.setFailedAttempts(from.failed_attempts);
-}
-
-void FillInChannels(observe::wire::Snapshot::Builder snapshot) {
-  uint64_t left_out = 0;
-  ChannelList::View view = ChannelList::Process().Look(kChannelsMax, left_out);
-  std::sort(
-      view.channels.begin(), view.channels.end(),
-      [](const ChannelList::Channel& a, const ChannelList::Channel& b) { return a.address < b.address; });
-  snapshot.setChannelsLeftOut(left_out);
-  auto list = snapshot.initChannels(static_cast<unsigned>(view.channels.size()));
-  for (unsigned i = 0; i < list.size(); ++i) {
-    list[i].setAddress(ToKj(view.channels[i].address));
-    list[i].setState(ToKj(ToString(view.channels[i].state)));
-    list[i].setCallsWaiting(view.channels[i].calls_waiting);
-    FillInCounts(view.channels[i].counts, list[i].initCounts());
-  }
-  snapshot.setChannelCallsWaiting(view.calls_waiting);
-  FillInCounts(view.counts, snapshot.initChannelTotals());
 }
 
 }  // namespace
@@ -130,14 +83,12 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
   auto methods = snapshot.initMethods(static_cast<unsigned>(entries.size()));
   for (unsigned i = 0; i < methods.size(); ++i) {
     const MethodTable::Entry& entry = *entries[i];
-    std::array<uint64_t, kStatusCodes> by_code = {};
-    observe::HistogramTotals latency;
+    EndedTotals ended;
     uint64_t request_bytes = 0, response_bytes = 0, running = 0;
     for (const NamedPoller& poller : pollers) {
       const MethodCounts* const counts = poller.serving->counters.OfMethod(entry.index);
       if (counts == nullptr) continue;
-      latency.Add(counts->latency);
-      for (size_t code = 0; code < kStatusCodes; ++code) by_code[code] += counts->ended[code].value();
+      ended.Add(*counts);
       request_bytes += counts->request_bytes.value();
       response_bytes += counts->response_bytes.value();
     }
@@ -146,27 +97,14 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
       const auto found = report->running.find(entry.method->name);
       if (found != report->running.end()) running += found->second;
     }
-    uint64_t calls = 0;
-    for (const uint64_t count : by_code) calls += count;
-    const auto codes = static_cast<unsigned>(
-        std::count_if(by_code.begin(), by_code.end(), [](uint64_t count) { return count != 0; }));
     observe::wire::Method::Builder out = methods[i];
     out.setName(entry.method->name);
     out.setInterfaceId(entry.method->interface_id);
     out.setOrdinal(entry.method->ordinal);
-    out.setCalls(calls);
     out.setRunning(running);
     out.setRequestBytes(request_bytes);
     out.setResponseBytes(response_bytes);
-    auto statuses = out.initStatuses(codes);
-    unsigned next = 0;
-    for (size_t code = 0; code < kStatusCodes; ++code) {
-      if (by_code[code] == 0) continue;
-      statuses[next].setCode(static_cast<uint16_t>(code));
-      statuses[next].setName(ToKj(absl::StatusCodeToString(static_cast<absl::StatusCode>(code))));
-      statuses[next++].setCount(by_code[code]);
-    }
-    if (calls != 0) FillInHistogram(latency, out.initLatency());
+    FillInEnded(ended, out);
   }
 }
 
@@ -202,7 +140,7 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
   const std::vector<NamedPoller> pollers = AllServing();
   const PollerReports reports = GatherReports(pollers);
   snapshot.setTakenUnixNs(absl::ToUnixNanos(environment_.Now()));
-  FillInProcess(snapshot.initProcess());
+  FillInOfProcess(snapshot);
   observe::wire::Server::Builder server = snapshot.initServer();
   FillInServer(server);
   const ServerStats totals = stats();
@@ -229,7 +167,6 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
   FillInSlowest(std::move(slowest), snapshot);
   FillInPools(snapshot);
   FillInTls(snapshot.initTls());
-  FillInChannels(snapshot);
   auto refusals = snapshot.initRefusals(kViolationCount + 1);
   for (unsigned i = 0; i < kViolationCount; ++i) {
     const auto violation = static_cast<Violation>(i);

@@ -192,7 +192,7 @@ void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
   MethodCounts& counts = *call.counts();
   const auto number = static_cast<size_t>(code);
   HAWSER_PROBE(call_failed, number_, call.id().slot, call.id().generation, call.method().name, number);
-  counts.ended[number < kStatusCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)].Add();
+  counts.ended[StatusIndex(code)].Add();
   const int64_t now_ns = poller_.NowFineNs();
   const int64_t all_ns = now_ns - call.started_ns();
   counts.latency.Add(all_ns);

@@ -352,6 +352,7 @@ void UntypedCall::Move(CallStage::Event event) {
 }
 
 void UntypedCall::RunSend() {
+  begun_ns_ = core_->poller().now_ns();
   if (deadline_ns_ == kNotYet) {
     deadline_ns_ = DeadlineNs(core_->poller().NowForDeadlineNs(), timeout_ns_);
     waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
@@ -495,6 +496,7 @@ void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
   Move(CallStage::Event::kHandOver);
   HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
+  core_->CountEnd(method_, result_.ok() ? absl::StatusCode::kOk : result_.status().code(), begun_ns_);
   if (has_extras_) [[unlikely]]
     EndExtras();
   const Handover::State before = Move(Handover::Event::kResult);

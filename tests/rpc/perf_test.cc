@@ -195,7 +195,7 @@ TEST(PerfTest, ASmallGetDoesNotKeepALargePayload) {
   absl::Time next = absl::Now();
   EXPECT_TRUE(Eventually([&] {
     if (absl::Now() > next) {
-      EXPECT_THAT(Get(server.channel, 8), IsOk());
+      EXPECT_THAT(Get(server.channel, kBytes / 4), IsOk());
       next = absl::Now() + kExpires / 2;
     }
     return server.server.stats().leased_bytes < before + kBytes / 2;

@@ -1,0 +1,152 @@
+// The status page of a program that only calls, and what a server's page says of the calls that its program makes.
+#include "hawser/rpc/status_page.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tests/rpc/driven.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// The whole answer to GET `path`.
+std::string Get(const std::string& url, const std::string& path) {
+  const size_t colon = url.rfind(':');
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(url.substr(colon + 1), &port));
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const std::string request =
+      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char some[4096];
+  for (ssize_t got; (got = read(fd, some, sizeof(some))) > 0;) answer.append(some, static_cast<size_t>(got));
+  close(fd);
+  return answer;
+}
+
+// The value of a metric, whose name and labels are `series`. -1: there is none.
+double Value(absl::string_view metrics, absl::string_view series) {
+  const std::string line = absl::StrCat("\n", series, " ");
+  const size_t at = metrics.find(line);
+  double value = -1;
+  if (at == absl::string_view::npos) return value;
+  const absl::string_view rest = metrics.substr(at + line.size());
+  EXPECT_TRUE(absl::SimpleAtod(rest.substr(0, rest.find('\n')), &value));
+  return value;
+}
+
+std::unique_ptr<observe::StatusServer> Start(OwnMetrics metrics = {}) {
+  absl::StatusOr<std::unique_ptr<observe::StatusServer>> page =
+      StartStatusPage("127.0.0.1:0", std::move(metrics));
+  EXPECT_THAT(page.status(), IsOk());
+  return *std::move(page);
+}
+
+std::string CallsTo(const TestServer& server, absl::string_view code) {
+  return absl::StrCat("hawser_channel_calls_total{target=\"", server.uri,
+                      "\",method=\"probe.capnp:Probe.act\",code=\"", code, "\"}");
+}
+
+TEST(StatusPageTest, AProgramThatOnlyCallsShowsItsCallsByTargetMethodAndStatus) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext&, uint64_t number) {
+    return number == 0 ? absl::NotFoundError("no tow") : absl::OkStatus();
+  };
+  const auto page = Start();
+  const auto channel = server.Connect();
+  for (int i = 0; i < 5; ++i) SendAct(channel, i % 3).Wait().status().IgnoreError();
+  const std::string metrics = Get(page->url(), "/metrics");
+  EXPECT_EQ(Value(metrics, CallsTo(server, "OK")), 3);
+  EXPECT_EQ(Value(metrics, CallsTo(server, "NOT_FOUND")), 2);
+  EXPECT_EQ(Value(metrics, absl::StrCat("hawser_channel_call_seconds_count{target=\"", server.uri,
+                                        "\",method=\"probe.capnp:Probe.act\"}")),
+            5);
+  EXPECT_EQ(Value(metrics, "hawser_channel_calls_left_out"), 0);
+  // The program has a server here, too, but the page is not that server's.
+  EXPECT_THAT(metrics, Not(HasSubstr("hawser_server_")));
+  EXPECT_THAT(Get(page->url(), "/"), HasSubstr("which serves nothing"));
+  EXPECT_THAT(Get(page->url(), "/methods"), HasSubstr(server.uri));
+  for (const char* path :
+       {"/calls", "/connections", "/pollers", "/configuration", "/snapshot.json", "/healthz"}) {
+    EXPECT_THAT(Get(page->url(), path), StartsWith("HTTP/1.1 200 "));
+  }
+}
+
+TEST(StatusPageTest, CallsThatWereNotSentAreCountedToo) {
+  const auto page = Start();
+  TestServer server;
+  auto channel = server.Connect();
+  channel->Close();
+  EXPECT_FALSE(SendAct(channel, 1).Wait().ok());
+  const auto never = *Channel::Create(server.uri);
+  EXPECT_THAT(SendAct(never, 1, {.timeout = absl::ZeroDuration()}).Wait().status(),
+              HasCode(absl::StatusCode::kDeadlineExceeded));
+  const std::string metrics = Get(page->url(), "/metrics");
+  EXPECT_EQ(Value(metrics, CallsTo(server, "CANCELLED")), 1);
+  EXPECT_EQ(Value(metrics, CallsTo(server, "DEADLINE_EXCEEDED")), 1);
+}
+
+TEST(StatusPageTest, TheProcessSaysWhatItUses) {
+  const auto page = Start();
+  const std::string metrics = Get(page->url(), "/metrics");
+  EXPECT_GT(Value(metrics, "process_cpu_seconds_total"), 0);
+  const double resident = Value(metrics, "process_resident_memory_bytes");
+  EXPECT_GT(resident, 1e6);
+  EXPECT_GE(Value(metrics, "process_virtual_memory_bytes"), resident);
+  const double open = Value(metrics, "process_open_fds");
+  EXPECT_GE(open, 3);
+  EXPECT_GE(Value(metrics, "process_max_fds"), open);
+  const double began = Value(metrics, "process_start_time_seconds");
+  const double now = static_cast<double>(absl::ToUnixMicros(absl::Now())) / 1e6;
+  EXPECT_GT(began, now - 3600);
+  // To the length of the kernel's tick.
+  EXPECT_LT(began, now + 0.1);
+}
+
+TEST(StatusPageTest, MetricsOfTheProgramsOwnStandBehindTheLibrarys) {
+  const auto own = [] { return std::string("# TYPE kv_keys gauge\nkv_keys 12"); };
+  const auto page = Start(own);
+  EXPECT_EQ(Value(Get(page->url(), "/metrics"), "kv_keys"), 12);
+  TestServer server({.status_address = "127.0.0.1:0", .metrics = own});
+  EXPECT_EQ(Value(Get(server.server.status_url(), "/metrics"), "kv_keys"), 12);
+}
+
+TEST(StatusPageTest, MetricsThatThrowFailTheScrapeAndNothingElse) {
+  const auto page = Start([]() -> std::string { throw std::runtime_error("no metrics"); });
+  EXPECT_THAT(Get(page->url(), "/metrics"), StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(Get(page->url(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+}
+
+// A gateway: its server is slow when another one is.
+TEST(StatusPageTest, AServersPageHasTheCallsThatItsProgramMakes) {
+  TestServer behind;
+  TestServer gateway({.status_address = "127.0.0.1:0"});
+  const auto channel = behind.Connect();
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  const std::string metrics = Get(gateway.server.status_url(), "/metrics");
+  EXPECT_EQ(Value(metrics, CallsTo(behind, "OK")), 1);
+  EXPECT_THAT(metrics, HasSubstr("hawser_server_serving 1"));
+  EXPECT_THAT(Get(gateway.server.status_url(), "/methods"), HasSubstr(behind.uri));
+}
+
+}  // namespace
+}  // namespace hawser
