@@ -155,7 +155,7 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   int64_t stands_still_since_ns() const {
     return std::min(sends_.reads_stand_still_since_ns(), taken_.empty() ? kNever : taken_moved_ns_);
   }
-  // What stands_still_since_ns() is about: "a READ of 4096 bytes at 7f00 with rkey 77 for slot 3".
+  // What stands_still_since_ns() is about: "a READ of 4096 bytes with rkey 77 for slot 3".
   std::string DescribeOldest() const;
 
  private:

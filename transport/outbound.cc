@@ -292,20 +292,20 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
       if (segment.length_bytes != 0) ++inline_parts;
     } else {
       ExpectInitialized(segment.address, segment.length_bytes);
-      absl::StatusOr<uint32_t> rkey = port_.queue_pair().Grant(
+      absl::StatusOr<fabric::Granted> granted = port_.queue_pair().Grant(
           {segment.address, segment.length_bytes, segment.lkey}, fabric::QueuePair::Access::kRead);
-      if (!rkey.ok()) {
-        if (absl::IsFailedPrecondition(rkey.status())) {
+      if (!granted.ok()) {
+        if (absl::IsFailedPrecondition(granted.status())) {
           // The connection is lost, and the cause will be reported. The caller made no mistake.
           port_.Fail(absl::StatusCode::kUnavailable,
-                     absl::StrCat("cannot be granted memory: ", rkey.status().message()));
+                     absl::StrCat("cannot be granted memory: ", granted.status().message()));
           return port_.why_closed();
         }
-        return NotGranted(segments.size() - layout.is_inline.count(), rkey.status());
+        return NotGranted(segments.size() - layout.is_inline.count(), granted.status());
       }
-      outbound.rkeys_.push_back(*rkey);
-      entry.address = reinterpret_cast<uint64_t>(segment.address);
-      entry.rkey = *rkey;
+      outbound.rkeys_.push_back(granted->rkey);
+      entry.address = granted->address;
+      entry.rkey = granted->rkey;
     }
     table.push_back(entry);
   }
@@ -364,7 +364,8 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   size_t i = 0;
   while (layout.is_inline[i]) ++i;
   const fabric::Sge data = {segments[i].address, segments[i].length_bytes, segments[i].lkey};
-  return sends_.PushAhead(data, outbound.rkeys_[0], &outbound) ? absl::OkStatus() : port_.why_closed();
+  return sends_.PushAhead(data, table[i].address, table[i].rkey, &outbound) ? absl::OkStatus()
+                                                                            : port_.why_closed();
 }
 
 }  // namespace hawser::transport

@@ -35,17 +35,15 @@ absl::StatusOr<std::unique_ptr<RawClient>> RawClient::Connect(std::shared_ptr<Ru
 // Lends or borrows the memory that is READ.
 absl::Status RawClient::Begin() {
   if (plan_.kind == RawPlan::Kind::kServerReads) {
-    const absl::StatusOr<uint32_t> rkey = queue_pair_->GrantReads();
-    if (!rkey.ok()) return rkey.status();
-    address_ = reinterpret_cast<uintptr_t>(queue_pair_->readable());
-    rkey_ = *rkey;
+    const absl::StatusOr<fabric::Granted> granted = queue_pair_->GrantReads();
+    if (!granted.ok()) return granted.status();
+    granted_ = *granted;
     return absl::OkStatus();
   }
   if (absl::Status status = queue_pair_->SendOne(RawCommand()); !status.ok()) return status;
   RawReport report;
   if (absl::Status status = queue_pair_->ReceiveOne(report); !status.ok()) return status;
-  address_ = report.address;
-  rkey_ = report.rkey;
+  granted_ = {report.address, report.rkey};
   return absl::OkStatus();
 }
 
@@ -81,13 +79,13 @@ absl::StatusOr<RawClient::Ran> RawClient::Read(const Extent& extent) {
   const int64_t start_ns = fabric::MonotonicNs();
   Ran ran;
   if (plan_.kind == RawPlan::Kind::kClientReads) {
-    const auto reads = queue_pair_->Read(address_, rkey_, extent.count, extent.time);
+    const auto reads = queue_pair_->Read(granted_, extent.count, extent.time);
     if (!reads.ok()) return reads.status();
     ran.count = *reads;
   } else {
     const absl::Duration time = std::min(extent.time, kRunMax);
-    const RawCommand command = {.address = address_,
-                                .rkey = rkey_,
+    const RawCommand command = {.address = granted_.address,
+                                .rkey = granted_.rkey,
                                 .reads_max = extent.count,
                                 .time_ns = absl::ToInt64Nanoseconds(time)};
     if (absl::Status status = queue_pair_->SendOne(command); !status.ok()) return status;

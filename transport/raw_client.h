@@ -64,8 +64,7 @@ class RawClient {
   const absl::Duration patience_;
   const std::unique_ptr<RawLoop> loop_;
   std::unique_ptr<RawQueuePair> queue_pair_;
-  uint64_t address_ = 0;  // What is READ, of the end that does not READ.
-  uint32_t rkey_ = 0;
+  fabric::Granted granted_;  // What is READ, by the end that does not READ.
 };
 
 }  // namespace hawser::transport

@@ -165,7 +165,7 @@ absl::Status RawQueuePair::PostSends() {
   return absl::OkStatus();
 }
 
-absl::Status RawQueuePair::PostReads(uint32_t count, uint64_t address, uint32_t rkey) {
+absl::Status RawQueuePair::PostReads(uint32_t count, const fabric::Granted& from) {
   send_chain_.clear();
   for (uint32_t i = 0; i < count; ++i) {
     ++posted_;
@@ -173,19 +173,19 @@ absl::Status RawQueuePair::PostReads(uint32_t count, uint64_t address, uint32_t 
                            .opcode = Opcode::kRead,
                            .signaled = true,
                            .sges = {&sinks_[next_sink_], 1},
-                           .remote_address = address,
-                           .rkey = rkey});
+                           .remote_address = from.address,
+                           .rkey = from.rkey});
     next_sink_ = (next_sink_ + 1) % static_cast<uint32_t>(sinks_.size());
   }
   const absl::Status posted = queue_pair_->PostSend(send_chain_);
   return posted.ok() ? posted : Fail(posted);
 }
 
-absl::StatusOr<uint32_t> RawQueuePair::GrantReads() {
+absl::StatusOr<fabric::Granted> RawQueuePair::GrantReads() {
   return queue_pair_->Grant(sinks_[0], fabric::QueuePair::Access::kRead);
 }
 
-absl::StatusOr<int64_t> RawQueuePair::Read(uint64_t address, uint32_t rkey, int64_t reads_max,
+absl::StatusOr<int64_t> RawQueuePair::Read(const fabric::Granted& from, int64_t reads_max,
                                            absl::Duration time) {
   const int64_t depth = std::clamp<uint32_t>(queue_pair_->read_depth(), 1, plan_.depth);
   const int64_t end_ns = After(fabric::MonotonicNs(), time);
@@ -196,7 +196,7 @@ absl::StatusOr<int64_t> RawQueuePair::Read(uint64_t address, uint32_t rkey, int6
     if (more) {
       const int64_t count = std::min(depth - (posted - done), reads_max - posted);
       if (count > 0) {
-        absl::Status status = PostReads(static_cast<uint32_t>(count), address, rkey);
+        absl::Status status = PostReads(static_cast<uint32_t>(count), from);
         if (!status.ok()) return status;
         posted += count;
       }

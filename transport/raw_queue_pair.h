@@ -62,11 +62,10 @@ class RawQueuePair final : private fabric::ConnectionHandler {
   }
 
   // Of the end whose memory is READ.
-  const uint8_t* readable() const { return memory_.get(); }
-  absl::StatusOr<uint32_t> GrantReads();
+  absl::StatusOr<fabric::Granted> GrantReads();
   // READs the same memory of the other end until there were `reads_max`, or until `time` has passed; one at least. Returns
   // how many.
-  absl::StatusOr<int64_t> Read(uint64_t address, uint32_t rkey, int64_t reads_max, absl::Duration time);
+  absl::StatusOr<int64_t> Read(const fabric::Granted& from, int64_t reads_max, absl::Duration time);
 
  private:
   static constexpr size_t kPageBytes = 4096;
@@ -82,7 +81,7 @@ class RawQueuePair final : private fabric::ConnectionHandler {
   absl::Status Prepare(fabric::Fabric& fabric);
   absl::Status PostReceives();
   absl::Status PostSends();
-  absl::Status PostReads(uint32_t count, uint64_t address, uint32_t rkey);
+  absl::Status PostReads(uint32_t count, const fabric::Granted& from);
   absl::Status Take(const fabric::Completion& completion);
   absl::Status ReceiveInto(void* message, size_t size_bytes);
   absl::Status SendFrom(const void* message, size_t size_bytes);

@@ -95,9 +95,9 @@ absl::Status RawServer::ServeExchanges() {
 absl::Status RawServer::LendMemory() {
   RawCommand command;
   if (absl::Status status = queue_pair_->ReceiveOne(command); !status.ok()) return status;
-  const absl::StatusOr<uint32_t> rkey = queue_pair_->GrantReads();
-  if (!rkey.ok()) return rkey.status();
-  const RawReport report = {.address = reinterpret_cast<uintptr_t>(queue_pair_->readable()), .rkey = *rkey};
+  const absl::StatusOr<fabric::Granted> granted = queue_pair_->GrantReads();
+  if (!granted.ok()) return granted.status();
+  const RawReport report = {.address = granted->address, .rkey = granted->rkey};
   if (absl::Status status = queue_pair_->SendOne(report); !status.ok()) return status;
   RawCommand second;
   const absl::Status ended = queue_pair_->ReceiveOne(second);
@@ -112,7 +112,7 @@ absl::Status RawServer::ServeReads() {
       return absl::DataLossError("the client of a raw queue pair asked for a run of READs that is none");
     }
     const absl::Duration time = std::min(absl::Nanoseconds(command.time_ns), kRunMax);
-    const auto reads = queue_pair_->Read(command.address, command.rkey, command.reads_max, time);
+    const auto reads = queue_pair_->Read({command.address, command.rkey}, command.reads_max, time);
     if (!reads.ok()) return reads.status();
     if (absl::Status status = queue_pair_->SendOne(RawReport{.reads = *reads}); !status.ok()) return status;
   }

@@ -91,11 +91,11 @@ bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint3
   return true;
 }
 
-bool SendQueue::PushAhead(const fabric::Sge& data, uint32_t rkey, SendOwner* owner) {
+bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint32_t rkey, SendOwner* owner) {
   Entry* const entry = PushSend(1, owner, /*signaled=*/true);
   if (entry == nullptr) return false;
   entry->sges[0] = data;
-  entry->remote_address = reinterpret_cast<uint64_t>(data.address);
+  entry->remote_address = remote_address;
   entry->rkey = rkey;
   entry->ahead = true;
   ahead_bytes_ += data.length;
@@ -105,8 +105,8 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint32_t rkey, SendOwner* own
 std::string SendQueue::Describe(uint32_t number) const {
   const Entry& entry = at(number);
   if (entry.read == nullptr) return entry.ahead ? "a push" : "a SEND";
-  return absl::StrCat("a READ of ", entry.sges[0].length, " bytes at ", absl::Hex(entry.remote_address),
-                      " with rkey ", entry.rkey, " for slot ", entry.read->slot());
+  return absl::StrCat("a READ of ", entry.sges[0].length, " bytes with rkey ", entry.rkey, " for slot ",
+                      entry.read->slot());
 }
 
 std::string SendQueue::DescribeOldestRead() const {

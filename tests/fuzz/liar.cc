@@ -169,11 +169,11 @@ std::string Liar::Compose(LiarLine& line, Header header, Script& script, bool re
     constexpr uint32_t kBytes[] = {8, 1032, 70'000, 300'000};
     const uint32_t bytes = kBytes[script.Below(4)];
     uint8_t* const at = memory_.readable() + script.Byte() * 64;
-    const absl::StatusOr<uint32_t> rkey =
+    const absl::StatusOr<fabric::Granted> granted_range =
         line.queue_pair->Grant({at, bytes, memory_.lkey()}, fabric::QueuePair::Access::kRead);
-    if (!rkey.ok()) break;
-    line.rkeys.push_back(*rkey);
-    table.push_back({reinterpret_cast<uint64_t>(at), *rkey, bytes});
+    if (!granted_range.ok()) break;
+    line.rkeys.push_back(granted_range->rkey);
+    table.push_back({granted_range->address, granted_range->rkey, bytes});
   }
   if (shape % 8 == 5 && table.size() > 1) std::rotate(table.begin(), table.begin() + 1, table.end());
   if (std::exchange(spoil_descriptor_, false)) {

@@ -71,7 +71,7 @@ struct Victim {
     while (posted < setup.posted_at_once) PostReceive();
     for (const Setup::Grant& grant : setup.grants) {
       Memory& memory = granted.emplace_back(grant.bytes, 0xee);
-      rkeys.push_back(receive_queue.grants().Add({memory.data(), grant.bytes, 1}, grant.access));
+      told.push_back(receive_queue.grants().Add({memory.data(), grant.bytes, 1}, grant.access));
     }
     for (const Setup::Request& request : setup.requests) {
       Memory& memory = sinks.emplace_back(request.bytes, 0xdb);
@@ -106,8 +106,8 @@ struct Victim {
   FrameReader reader;
   size_t posted = 0;
   std::vector<Memory> receives, granted, sinks;
-  std::vector<uint32_t> rkeys;
-  std::vector<Memory> pushed;  // The sinks of pushes that were taken.
+  std::vector<fabric::Granted> told;  // Of `granted`.
+  std::vector<Memory> pushed;         // The sinks of pushes that were taken.
 };
 
 // A push is taken or dropped by a bit of its key.
@@ -453,8 +453,8 @@ void RunOnce(const uint8_t* data, size_t size, size_t piece_of_run) {
     const bool names_grant = header.kind == FrameKind::kWrite || header.kind == FrameKind::kReadRequest;
     if (frame.grant >= 0 && names_grant) {
       const auto grant = static_cast<size_t>(frame.grant);
-      header.key ^= victim.rkeys[grant];
-      header.address = reinterpret_cast<uint64_t>(victim.granted[grant].data()) + offset;
+      header.key ^= victim.told[grant].rkey;
+      header.address = victim.told[grant].address + offset;
     }
     const bool takes_payload = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
                                header.kind == FrameKind::kReadResponse ||

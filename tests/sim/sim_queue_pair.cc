@@ -242,7 +242,7 @@ size_t SimQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
   return responder_.WithdrawReceives(wr_ids);
 }
 
-absl::StatusOr<uint32_t> SimQueuePair::Grant(const fabric::Sge& range, Access access) {
+absl::StatusOr<fabric::Granted> SimQueuePair::Grant(const fabric::Sge& range, Access access) {
   std::lock_guard<std::mutex> lock(network().mutex());
   if (!fabric_.regions().Contains(range)) return fabric_.regions().Refusal(range);
   if (state_ == State::kIdle) return absl::FailedPreconditionError("grant: the queue pair is not connected");

@@ -42,7 +42,7 @@ class SimQueuePair final : public fabric::QueuePair {
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override;
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
-  absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override;
+  absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   uint32_t push_bytes_max() const override;
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override;

@@ -12,6 +12,9 @@ namespace {
 using fabric::CompletionStatus;
 using fabric::Opcode;
 
+// Between the addresses of one grant and those of the next.
+constexpr uint64_t kGapBytes = 4096;
+
 }  // namespace
 
 SimResponder::SimResponder(SimQueuePair& queue_pair)
@@ -56,7 +59,8 @@ size_t SimResponder::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
   return count;
 }
 
-absl::StatusOr<uint32_t> SimResponder::Grant(const fabric::Sge& range, Access access, size_t grants_max) {
+absl::StatusOr<fabric::Granted> SimResponder::Grant(const fabric::Sge& range, Access access,
+                                                    size_t grants_max) {
   if (grants_.size() >= grants_max) {
     return absl::ResourceExhaustedError(absl::StrCat("grant: ", grants_.size(), " are out already"));
   }
@@ -67,8 +71,10 @@ absl::StatusOr<uint32_t> SimResponder::Grant(const fabric::Sge& range, Access ac
                                                         : 0;
   // Grants become valid in the order of posts, as on a send queue.
   granted_ns_ = std::max(granted_ns_, qp_.now_ns() + qp_.faults().fetch.Throw(qp_.dice()));
-  grants_[rkey] = {range, access, granted_ns_, guard};
-  return rkey;
+  const uint64_t address = next_address_;
+  next_address_ += range.length + kGapBytes;
+  grants_[rkey] = {range, address, access, granted_ns_, guard};
+  return fabric::Granted{address, rkey};
 }
 
 void SimResponder::Revoke(uint32_t rkey, uint64_t wr_id) {
@@ -125,13 +131,15 @@ void SimResponder::ExecuteInbound() {
     if (packet.opcode == Opcode::kSend && !ExecuteSend(packet)) return;
     CompletionStatus status = CompletionStatus::kSuccess;
     if (packet.opcode == Opcode::kWrite) {
-      status = CheckAccess(packet, Access::kWrite);
-      if (status == CompletionStatus::kSuccess) {
-        qp_.network().memory_guard().FabricWrites(reinterpret_cast<uint8_t*>(packet.remote_address),
-                                                  packet.data.data(), packet.data.size(), 0);
+      if (uint8_t* const memory = Resolve(packet, Access::kWrite); memory != nullptr) {
+        qp_.network().memory_guard().FabricWrites(memory, packet.data.data(), packet.data.size(), 0);
+      } else {
+        status = CompletionStatus::kRemoteAccessError;
       }
     }
-    if (packet.opcode == Opcode::kRead) status = CheckAccess(packet, Access::kRead);
+    if (packet.opcode == Opcode::kRead && Resolve(packet, Access::kRead) == nullptr) {
+      status = CompletionStatus::kRemoteAccessError;
+    }
     if (packet.opcode == Opcode::kPush) AddPush(packet);
     if (status != CompletionStatus::kSuccess) refusing_ = true;
     answers_.push_back({std::move(inbound_.front()), status, 0});
@@ -219,24 +227,24 @@ void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, 
                                  }});
 }
 
-CompletionStatus SimResponder::CheckAccess(const SimPacket& packet, Access access) const {
+uint8_t* SimResponder::Resolve(const SimPacket& packet, Access access) const {
   const auto it = grants_.find(packet.rkey);
-  if (it == grants_.end()) return CompletionStatus::kRemoteAccessError;
-  const Granted& grant = it->second;
-  const uint64_t start = reinterpret_cast<uint64_t>(grant.range.address);
-  const uint64_t offset = packet.remote_address - start;
+  if (it == grants_.end()) return nullptr;
+  const GrantedRange& grant = it->second;
+  const uint64_t offset = packet.remote_address - grant.address;  // Wraps if below the range: too large.
   const bool inside = offset < grant.range.length && packet.length <= grant.range.length - offset;
   const bool in_force = grant.from_ns <= qp_.network().NowNs();
-  return inside && in_force && grant.access == access ? CompletionStatus::kSuccess
-                                                      : CompletionStatus::kRemoteAccessError;
+  return inside && in_force && grant.access == access ? grant.range.address + offset : nullptr;
 }
 
 void SimResponder::AnswerInOrder() {
   while (!answers_.empty() && qp_.working() && !answering_) {
     Answer& answer = answers_.front();
     const uint64_t number = answer.packet.number;
+    const uint8_t* memory = nullptr;
     if (answer.status == CompletionStatus::kSuccess && answer.packet.opcode == Opcode::kRead) {
-      answer.status = CheckAccess(answer.packet, Access::kRead);
+      memory = Resolve(answer.packet, Access::kRead);
+      if (memory == nullptr) answer.status = CompletionStatus::kRemoteAccessError;
     }
     if (answer.status != CompletionStatus::kSuccess) {
       qp_.ToPeer("a refusal", [number, status = answer.status](SimQueuePair& peer) {
@@ -257,8 +265,7 @@ void SimResponder::AnswerInOrder() {
     const ReadService service = qp_.network().ReadServiceOf(qp_.host());
     if (service.gap_ns == ReadService::kNever) return;
     const size_t count = std::min<size_t>(service.chunk_bytes, answer.packet.length - answer.sent_bytes);
-    const auto* const from =
-        reinterpret_cast<const uint8_t*>(answer.packet.remote_address) + answer.sent_bytes;
+    const uint8_t* const from = memory + answer.sent_bytes;
     const bool last = answer.sent_bytes + count == answer.packet.length;
     qp_.ToPeer(last ? "the last of a READ" : "some of a READ",
                [number, offset = answer.sent_bytes, data = std::vector<uint8_t>(from, from + count),

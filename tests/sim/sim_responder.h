@@ -39,8 +39,8 @@ class SimResponder {
 
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests, uint32_t depth);
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids);
-  absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, fabric::QueuePair::Access access,
-                                 size_t grants_max);
+  absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, fabric::QueuePair::Access access,
+                                        size_t grants_max);
   void Revoke(uint32_t rkey, uint64_t wr_id);
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey);
 
@@ -69,8 +69,9 @@ class SimResponder {
     fabric::Sge buffer;
     MemoryGuard::Id guard;
   };
-  struct Granted {
+  struct GrantedRange {
     fabric::Sge range;
+    uint64_t address;  // Of the range, for the peer.
     Access access;
     int64_t from_ns;  // Valid from then on.
     MemoryGuard::Id guard;
@@ -97,7 +98,8 @@ class SimResponder {
   void OnSendPolled();
   void PushReceive(const Receive& receive, fabric::CompletionStatus status, uint32_t byte_len,
                    int64_t delay_ns);
-  fabric::CompletionStatus CheckAccess(const SimPacket& packet, Access access) const;
+  // The memory that `packet` wants to access; null: it may not.
+  uint8_t* Resolve(const SimPacket& packet, Access access) const;
   void AnswerInOrder();
 
   SimQueuePair& qp_;
@@ -115,8 +117,10 @@ class SimResponder {
   bool refusing_ = false;     // Ignores all requests after a refused one.
   std::deque<Answer> answers_;
   bool answering_ = false;
-  std::map<uint32_t, Granted> grants_;
+  std::map<uint32_t, GrantedRange> grants_;
   uint32_t last_rkey_ = 0;
+  // For the next grant. No program has memory there, so that a READ fails if it was told the address of memory.
+  uint64_t next_address_ = uint64_t{1} << 56;
   int64_t granted_ns_ = 0;
 };
 

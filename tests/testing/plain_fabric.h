@@ -81,7 +81,7 @@ class PlainFabric final : public fabric::Fabric {
     absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override {
       return real_->PostReceive(requests);
     }
-    absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override {
+    absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, Access access) override {
       return real_->Grant(range, access);
     }
     void Revoke(uint32_t rkey, uint64_t wr_id) override { real_->Revoke(rkey, wr_id); }

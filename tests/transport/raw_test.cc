@@ -347,10 +347,10 @@ TEST(RawTest, StopEndsARunOfReads) {
   // Nothing answers its READs: this client does not poll.
   WrongClient stalled(served, EncodeRawGreeting(kToken, {.kind = Kind::kServerReads, .bytes = 4096}));
   ASSERT_TRUE(stalled.established()) << stalled.why();
-  const auto rkey = stalled.queue_pair().Grant(stalled.Range(4096), fabric::QueuePair::Access::kRead);
-  ASSERT_THAT(rkey, IsOk());
-  stalled.SendMessage(RawCommand{.address = reinterpret_cast<uintptr_t>(stalled.Range(1).address),
-                                 .rkey = *rkey,
+  const auto granted = stalled.queue_pair().Grant(stalled.Range(4096), fabric::QueuePair::Access::kRead);
+  ASSERT_THAT(granted, IsOk());
+  stalled.SendMessage(RawCommand{.address = granted->address,
+                                 .rkey = granted->rkey,
                                  .reads_max = int64_t{1} << 60,
                                  .time_ns = int64_t{1} << 60});
   served.Stop();

@@ -97,7 +97,7 @@ TEST_F(ViolationTest, ATableThatOffersWhatIsNotGranted) {
   message.table = {{0x1000, 77, 4096}};
   message.header.entries = 1;
   peer.Send(message.Encode());
-  ExpectViolation(Violation::kMemoryAccess, "a READ of 4096 bytes");
+  ExpectViolation(Violation::kMemoryAccess, "a READ of 4096 bytes with rkey ");
 }
 
 // The error of the calls names the reason.

@@ -72,10 +72,19 @@ struct SendWorkRequest {
   // 1 to kSgeMax entries, at least 1 byte together. PostSend() copies them. The fabric owns the memory they
   // name until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
-  // kRead and kWrite: the address in the peer's memory, and the rkey that the peer's QueuePair::Grant()
-  // returned. kPush: the same values that the peer would use in its READ. kSend: both are 0; no fabric sends them.
+  // kRead and kWrite: what the peer's QueuePair::Grant() returned, and an offset added to the address. kPush: the
+  // same values that the peer would use in its READ. kSend: both are 0; no fabric sends them.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
+};
+
+// What a peer needs to READ or WRITE memory that is granted to it. It is sent to the peer.
+struct Granted {
+  // Of the first byte; the next byte has the next address, and `address` plus the length does not wrap. The fabric
+  // chooses it. A NIC needs the virtual address of the memory. A fabric in software gives one that says nothing of
+  // where the memory is, since that would help a hostile peer (ASLR).
+  uint64_t address = 0;
+  uint32_t rkey = 0;  // Never 0 in a grant.
 };
 
 // One entry of the receive queue: one buffer for one SEND of the peer.
@@ -308,14 +317,13 @@ class QueuePair {
 
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which is inside one region. The
   // grant is valid for the peer from a SEND that is posted later, until it is revoked, or every work request
-  // of the queue pair has completed after its end. Returns the rkey, never 0. With verbs it is a memory
-  // window of type 2, so this call pins and maps nothing. On a device without such windows peers on other
-  // queue pairs of the process could use the rkey, if they guessed it; see verbs/windows.h. The peer may READ
-  // each byte at least four times; a fabric in software refuses more. ResourceExhausted: too many grants at
-  // once (at least `send_depth` are possible). FailedPrecondition: not connected yet, or already in error (a
-  // later poll notifies the handler).
+  // of the queue pair has completed after its end. With verbs it is a memory window of type 2, so this call
+  // pins and maps nothing. On a device without such windows peers on other queue pairs of the process could
+  // use the rkey, if they guessed it; see verbs/windows.h. The peer may READ each byte at least four times; a
+  // fabric in software refuses more. ResourceExhausted: too many grants at once (at least `send_depth` are
+  // possible). FailedPrecondition: not connected yet, or already in error (a later poll notifies the handler).
   enum class Access : uint8_t { kRead, kWrite };
-  virtual absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) = 0;
+  virtual absl::StatusOr<Granted> Grant(const Sge& range, Access access) = 0;
 
   // Revokes a grant. The fabric owns the memory until the completion with `wr_id`; after it the peer can no
   // longer touch the memory. That completion has no order with those of the send queue, and takes no place

@@ -1,7 +1,8 @@
 #include "hawser/transport/fabric/region_table.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 namespace hawser::fabric {
 
@@ -44,17 +45,22 @@ void RegionTable::Remove(uint32_t lkey) {
 }
 
 absl::Status RegionTable::Refusal(const Sge& sge) const {
-  const std::string range = absl::StrFormat("[%p, +%u)", sge.address, sge.length);
   const Region* region = Find(sge.lkey);
   if (region == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("sge ", range, ": no region has lkey ", sge.lkey,
+    return absl::InvalidArgumentError(absl::StrCat("sge of ", sge.length, " bytes: no region has lkey ",
+                                                   sge.lkey,
                                                    ": never registered, or deregistered too early"));
   }
-  if (sge.length == 0) return absl::InvalidArgumentError(absl::StrCat("sge ", range, " is empty"));
-  return absl::InvalidArgumentError(
-      absl::StrFormat("sge %s does not lie in the region of its lkey %u, which is [%p, +%u)", range, sge.lkey,
-                      reinterpret_cast<void*>(region->address.load(std::memory_order_relaxed)),
-                      region->length_bytes.load(std::memory_order_relaxed)));
+  if (sge.length == 0)
+    return absl::InvalidArgumentError(absl::StrCat("sge with lkey ", sge.lkey, " is empty"));
+  const uint64_t offset =
+      reinterpret_cast<uint64_t>(sge.address) - region->address.load(std::memory_order_relaxed);
+  const uint64_t size = region->length_bytes.load(std::memory_order_relaxed);
+  // From an offset outside of the region an address could be computed.
+  const std::string where = offset <= size ? absl::StrCat("at offset ", offset) : "outside";
+  return absl::InvalidArgumentError(absl::StrCat("sge of ", sge.length, " bytes begins ", where,
+                                                 " of the region of its lkey ", sge.lkey, ", which has ",
+                                                 size, " bytes"));
 }
 
 }  // namespace hawser::fabric

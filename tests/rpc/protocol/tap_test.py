@@ -1,4 +1,5 @@
-"""What servers and clients send, by tap.py: nothing but what rpc/PROTOCOL.md says, and no byte of another client's.
+"""What servers and clients send, by tap.py: nothing but what rpc/PROTOCOL.md says, no byte of another client's, and no
+address of memory.
 
     tap_test.py PROTOCOL.md kv_server kv hawser
 
@@ -17,7 +18,7 @@ import unittest
 from page import Page
 from sent import Tally, line
 from tap import PATIENCE_S, Tap, contexts
-from zeros import NotZero, Zeros
+from zeros import NotZero, Zeros, address_of
 
 SENDS_MIN = 2000  # Of each side, over each of TCP and TLS.
 
@@ -252,7 +253,7 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
         response = page.header.encode(kind=page.kinds["response"], envelope=1, generation=1) + page.response.encode()
         granted = (
             page.header.encode(kind=page.kinds["request"], envelope=2, entries=1, generation=2, timeout=9)
-            + page.entry.encode(address=4096, rkey=5, length=len(body))
+            + page.entry.encode(address=address_of(5), rkey=5, length=len(body))
             + page.request.encode(interface=1)
         )
         ping = page.header.encode(kind=page.kinds["control"], slot=page.control_slot, generation=1, entries=1)
@@ -286,7 +287,7 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
             page.frame.encode(kind=page.frames["farewell"], length=3) + b"why",
             page.frame.encode(kind=page.frames["SEND"], length=len(granted)),
             granted,
-            page.frame.encode(kind=page.frames["push"], length=len(body), key=5, address=4096) + body,
+            page.frame.encode(kind=page.frames["push"], length=len(body), key=5, address=address_of(5)) + body,
         ]
         good = b"".join(parts)
 
@@ -318,6 +319,9 @@ class TapTest(unittest.IsolatedAsyncioTestCase):
             *range(end - 2, end),
             *range(at[5] + 8, at[5] + 12),
             *range(at[5] + page.header.size + 1, at[5] + page.header.size + 8),
+            # Of addresses of granted memory: the offset in the grant.
+            *range(at[12] + page.header.size, at[12] + page.header.size + 4),
+            *range(at[13] + 16, at[13] + 20),
         ]
         for place in zero:
             bad = bytearray(good)

@@ -1,4 +1,5 @@
-"""What is 0 by rpc/PROTOCOL.md in everything that one side sends: fields, and bytes that fill up words.
+"""What is 0 by rpc/PROTOCOL.md in everything that one side sends: fields, and bytes that fill up words. Also the addresses
+of grants, which are not 0 but must not show where the process has its memory.
 
 A field that is written from memory that was never set shows what the process had there before: see SECURITY.md.
 """
@@ -8,6 +9,11 @@ from capnp_body import Body
 
 class NotZero(Exception):
     """A byte that should be 0 is not, or what was sent is not what the page describes."""
+
+
+def address_of(rkey):
+    """Where the grant of a Hawser program with this rkey begins."""
+    return rkey << 32
 
 
 def expect(condition, *what):
@@ -95,6 +101,8 @@ class Zeros:
         for field in ("key", "address"):
             if (kind, field) in page.not_looked_at:
                 expect(header[field] == 0, field, "of a", kind, header)
+        if kind == "push":
+            expect(header["address"] == address_of(header["key"]), "address of a push", header)
         if kind in ("acknowledgement", "refusal"):
             expect(header["length"] == 0, "length of a", kind, header)
         return kind
@@ -143,6 +151,7 @@ class Zeros:
         segments = []
         for entry in table:
             if entry["rkey"] != 0:
+                expect(entry["address"] == address_of(entry["rkey"]), "address of a granted segment", entry)
                 segments.append(None)
                 continue
             expect(entry["address"] == 0, "address of an inline segment", entry)

@@ -43,49 +43,48 @@ absl::Status Endpoint::Send(uint64_t wr_id, Sge sge, bool signaled) {
   return Post({.wr_id = wr_id, .opcode = Opcode::kSend, .signaled = signaled, .sges = {&sge, 1}});
 }
 
-absl::Status Endpoint::Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled) {
+absl::Status Endpoint::Read(uint64_t wr_id, Sge sink, const Granted& from, int64_t offset) {
   return Post({.wr_id = wr_id,
                .opcode = Opcode::kRead,
-               .signaled = signaled,
+               .signaled = true,
                .sges = {&sink, 1},
-               .remote_address = reinterpret_cast<uint64_t>(remote),
-               .rkey = rkey});
+               .remote_address = from.address + static_cast<uint64_t>(offset),
+               .rkey = from.rkey});
 }
 
-absl::Status Endpoint::Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey,
-                             bool signaled) {
+absl::Status Endpoint::Write(uint64_t wr_id, Sge source, const Granted& to, int64_t offset, bool signaled) {
   return Post({.wr_id = wr_id,
                .opcode = Opcode::kWrite,
                .signaled = signaled,
                .sges = {&source, 1},
-               .remote_address = reinterpret_cast<uint64_t>(remote),
-               .rkey = rkey});
+               .remote_address = to.address + static_cast<uint64_t>(offset),
+               .rkey = to.rkey});
 }
 
-absl::Status Endpoint::Push(uint64_t wr_id, Sge source, uint32_t rkey, bool signaled) {
+absl::Status Endpoint::Push(uint64_t wr_id, Sge source, const Granted& granted) {
   return Post({.wr_id = wr_id,
                .opcode = Opcode::kPush,
-               .signaled = signaled,
+               .signaled = true,
                .sges = {&source, 1},
-               .remote_address = reinterpret_cast<uint64_t>(source.address),
-               .rkey = rkey});
+               .remote_address = granted.address,
+               .rkey = granted.rkey});
 }
 
-absl::Status Endpoint::SendAndPush(uint64_t wr_id, Sge message, Sge data, uint32_t rkey) {
+absl::Status Endpoint::SendAndPush(uint64_t wr_id, Sge message, Sge data, const Granted& granted) {
   const SendWorkRequest requests[2] = {{.wr_id = wr_id, .sges = {&message, 1}},
                                        {.wr_id = wr_id,
                                         .opcode = Opcode::kPush,
                                         .signaled = true,
                                         .sges = {&data, 1},
-                                        .remote_address = reinterpret_cast<uint64_t>(data.address),
-                                        .rkey = rkey}};
+                                        .remote_address = granted.address,
+                                        .rkey = granted.rkey}};
   absl::Status status = qp_->PostSend(requests);
   if (status.ok()) sends_posted += 2;
   return status;
 }
 
-bool Endpoint::TakePush(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey) {
-  const bool taken = qp_->TakePush(wr_id, sink, reinterpret_cast<uint64_t>(remote), rkey);
+bool Endpoint::TakePush(uint64_t wr_id, Sge sink, const Granted& from, int64_t offset) {
+  const bool taken = qp_->TakePush(wr_id, sink, from.address + static_cast<uint64_t>(offset), from.rkey);
   if (taken) ++sends_posted;
   return taken;
 }
@@ -118,18 +117,18 @@ void Endpoint::Revoke(uint64_t wr_id, uint32_t rkey) {
   qp_->Revoke(rkey, wr_id | kRevocationMark);
 }
 
-uint32_t Endpoint::Grant(Sge range, QueuePair::Access access) {
-  const uint32_t rkey = qp_->Grant(range, access).value();
-  if (!news_.established()) return rkey;
+Granted Endpoint::Grant(Sge range, QueuePair::Access access) {
+  const Granted granted = qp_->Grant(range, access).value();
+  if (!news_.established()) return granted;
   // A revocation after it completes when the grant holds: both are done in order.
-  const uint32_t fence = qp_->Grant({range.address, 1, range.lkey}, access).value();
+  const Granted fence = qp_->Grant({range.address, 1, range.lkey}, access).value();
   poll();
   const size_t before = fences_;
-  qp_->Revoke(fence, kFence);
+  qp_->Revoke(fence.rkey, kFence);
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (fences_ == before && absl::Now() < deadline) poll();
   EXPECT_GT(fences_, before) << "a grant was not carried out";
-  return rkey;
+  return granted;
 }
 
 FabricWorld::FabricWorld(const FabricUnderTest& under_test) : fabric_(under_test.create()) {

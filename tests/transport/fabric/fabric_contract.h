@@ -44,6 +44,8 @@ struct FabricUnderTest {
   bool pushes = false;  // See QueuePair::push_bytes_max().
   // Fabric::sends_can_wait(); then receives can be withdrawn, too.
   bool sends_can_wait = false;
+  // The addresses of its grants are those of the memory, as a NIC needs them. Others never tell them.
+  bool real_addresses = false;
   // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well, and
   // move fewer bytes.
   bool emulated = false;
@@ -110,15 +112,17 @@ class Endpoint {
 
   // One work request each. The opcode is in the name.
   absl::Status Send(uint64_t wr_id, Sge sge, bool signaled = true);
-  absl::Status Read(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey, bool signaled = true);
-  absl::Status Write(uint64_t wr_id, Sge source, const uint8_t* remote, uint32_t rkey, bool signaled = true);
-  absl::Status Push(uint64_t wr_id, Sge source, uint32_t rkey, bool signaled = true);
+  // `offset`: of the first byte, in what the peer has granted.
+  absl::Status Read(uint64_t wr_id, Sge sink, const Granted& from, int64_t offset = 0);
+  absl::Status Write(uint64_t wr_id, Sge source, const Granted& to, int64_t offset = 0, bool signaled = true);
+  // `source`: all that is granted by `granted`.
+  absl::Status Push(uint64_t wr_id, Sge source, const Granted& granted);
   // A SEND, not signaled, and behind it a push, signaled, in one call.
-  absl::Status SendAndPush(uint64_t wr_id, Sge message, Sge data, uint32_t rkey);
-  bool TakePush(uint64_t wr_id, Sge sink, const uint8_t* remote, uint32_t rkey);
+  absl::Status SendAndPush(uint64_t wr_id, Sge message, Sge data, const Granted& granted);
+  bool TakePush(uint64_t wr_id, Sge sink, const Granted& from, int64_t offset = 0);
   absl::Status Receive(uint64_t wr_id, Sge buffer);
   // Of which the peer may make use at once, though it learns of it by no SEND.
-  uint32_t Grant(Sge range, QueuePair::Access access);
+  Granted Grant(Sge range, QueuePair::Access access);
   void Revoke(uint64_t wr_id, uint32_t rkey);
 
   // What came back so far, receives apart (told apart by wr_id: after an error the opcode is undefined).

@@ -27,13 +27,13 @@ TEST_P(AccessContractTest, AReadBringsExactlyTheBytesAskedFor) {
   const uint32_t max = (GetParam().emulated ? 5 : 16) << 20;
   auto [a, b] = world_.Connect({}, max + 64);
   FillPattern(b, 3);
-  const uint32_t rkey = b.Grant(b.At(0, static_cast<uint32_t>(b.memory_bytes())), QueuePair::Access::kRead);
+  const Granted granted = b.Grant(b.At(0, static_cast<uint32_t>(b.memory_bytes())), QueuePair::Access::kRead);
   uint64_t wr_id = 0;
   for (uint32_t length : {1u, 2u, 23u, 24u, 25u, 511u, 512u, 513u, 4096u, 65535u, 65536u, 65537u, 131071u,
                           131072u, 131073u, 1u << 20, (3u << 20) + 1, max}) {
     FillPattern(a, length, std::min(length + 64, 100000u));
     const uint8_t before = a.memory()[6], after = a.memory()[7 + length];
-    ASSERT_THAT(a.Read(++wr_id, a.At(7, length), b.memory() + 13, rkey), IsOk());
+    ASSERT_THAT(a.Read(++wr_id, a.At(7, length), granted, 13), IsOk());
     HAWSER_UNTIL(world_, a.sends.size() == wr_id);
     ASSERT_THAT(a.sends.back(), CompletionIs(wr_id, kSuccess));
     ASSERT_EQ(std::memcmp(a.memory() + 7, b.memory() + 13, length), 0) << length;
@@ -45,14 +45,14 @@ TEST_P(AccessContractTest, AReadBringsExactlyTheBytesAskedFor) {
 TEST_P(ScatteringReadTest, AReadScattersOverItsSegments) {
   auto [a, b] = world_.Connect({}, 1 << 20);
   FillPattern(b, 4);
-  const uint32_t rkey = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
+  const Granted granted = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
   const Sge sges[] = {a.At(500000, 3), a.At(0, 200000), a.At(300000, 1), a.At(600000, 131072)};
   const SendWorkRequest request = {.wr_id = 1,
                                    .opcode = Opcode::kRead,
                                    .signaled = true,
                                    .sges = sges,
-                                   .remote_address = reinterpret_cast<uint64_t>(b.memory()),
-                                   .rkey = rkey};
+                                   .remote_address = granted.address,
+                                   .rkey = granted.rkey};
   ASSERT_THAT(a.qp().PostSend({&request, 1}), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1);
   const uint8_t* source = b.memory();
@@ -65,10 +65,10 @@ TEST_P(ScatteringReadTest, AReadScattersOverItsSegments) {
 TEST_P(AccessContractTest, ReadsBeyondTheReadDepthWaitTheirTurn) {
   auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32, .read_depth = 3}, 1 << 20);
   FillPattern(b, 5);
-  const uint32_t rkey = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
+  const Granted granted = b.Grant(b.At(0, 1 << 20), QueuePair::Access::kRead);
   constexpr uint32_t kLength = 50000;
   for (uint64_t i = 0; i < 20; ++i) {
-    ASSERT_THAT(a.Read(i, a.At(i * kLength, kLength), b.memory() + i * kLength, rkey), IsOk());
+    ASSERT_THAT(a.Read(i, a.At(i * kLength, kLength), granted, i * kLength), IsOk());
   }
   HAWSER_UNTIL(world_, a.sends.size() == 20);
   for (uint64_t i = 0; i < 20; ++i) ASSERT_THAT(a.sends[i], CompletionIs(i, kSuccess));
@@ -80,14 +80,13 @@ TEST_P(AccessContractTest, SendsBothWaysGoOnDuringOutstandingReads) {
   auto [a, b] =
       world_.Connect({.send_depth = 128, .receive_depth = 128, .read_depth = kReads}, (kReads + 1) * kBytes);
   FillPattern(b, 6);
-  const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
-  const uint8_t* const there = b.memory();
+  const Granted granted = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
   for (uint64_t i = 0; i < 50; ++i) {
     ASSERT_THAT(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)), IsOk());
     ASSERT_THAT(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)), IsOk());
   }
   for (uint64_t i = 0; i < kReads; ++i) {
-    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), there + i * kBytes, rkey), IsOk());
+    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), granted, i * kBytes), IsOk());
   }
   a.Fill(kReads * kBytes + 100000, "ping");
   b.Fill(kReads * kBytes + 100000, "pong");
@@ -108,12 +107,12 @@ TEST_P(AccessContractTest, SendsBothWaysGoOnDuringOutstandingReads) {
 TEST_P(AccessContractTest, AWriteIsVisibleOnceALaterSendWasReceived) {
   auto [a, b] = world_.Connect({}, 4 << 20);
   FillPattern(a, 7);
-  const uint32_t rkey = b.Grant(b.At(100, 3 << 20), QueuePair::Access::kWrite);
+  const Granted granted = b.Grant(b.At(100, 3 << 20), QueuePair::Access::kWrite);
   size_t received = 0;
   for (uint32_t length : {1u, 100u, 512u, 513u, 70000u, 3u << 20}) {
     std::memset(b.memory(), 0, b.memory_bytes());
     ASSERT_THAT(b.Receive(1, b.At(b.memory_bytes() - 10, 10)), IsOk());
-    ASSERT_THAT(a.Write(1, a.At(5, length), b.memory() + 100, rkey, /*signaled=*/false), IsOk());
+    ASSERT_THAT(a.Write(1, a.At(5, length), granted, 0, /*signaled=*/false), IsOk());
     ASSERT_THAT(a.Send(2, a.At(0, 1)), IsOk());
     ++received;
     HAWSER_UNTIL(world_, b.receives.size() == received);
@@ -142,9 +141,9 @@ TEST_P(ConfinedGrantTest, AReadOutsideItsGrantFailsTheRequesterAndChangesNothing
     auto [a, b] = world_.Connect();
     FillPattern(a, 8);
     const std::vector<uint8_t> before = Snapshot(a);
-    const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
+    const Granted granted = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
     ASSERT_THAT(b.Receive(3, b.At(0, 100)), IsOk());
-    ASSERT_THAT(a.Read(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey), IsOk());
+    ASSERT_THAT(a.Read(1, a.At(0, bad.length), granted, bad.offset), IsOk());
     ASSERT_THAT(a.Send(2, a.At(0, 1)), IsOk());
     ExpectRefused(a, 0, 1);
     if (!shortcomings().requester_is_not_told) {
@@ -165,9 +164,9 @@ TEST_P(ConfinedGrantTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothin
     FillPattern(a, 9);
     FillPattern(b, 10);
     const std::vector<uint8_t> before = Snapshot(b);
-    const uint32_t rkey = b.Grant(b.At(1000, 1000), QueuePair::Access::kWrite);
+    const Granted granted = b.Grant(b.At(1000, 1000), QueuePair::Access::kWrite);
     ASSERT_THAT(b.Receive(3, b.At(0, 100)), IsOk());
-    ASSERT_THAT(a.Write(1, a.At(0, bad.length), b.memory() + 1000 + bad.offset, rkey), IsOk());
+    ASSERT_THAT(a.Write(1, a.At(0, bad.length), granted, bad.offset), IsOk());
     ExpectRefused(a, 0, 1);
     HAWSER_UNTIL(world_, b.receives.size() == 1);
     EXPECT_THAT(b.receives[0], CompletionIs(3, kFlushed));
@@ -178,31 +177,31 @@ TEST_P(ConfinedGrantTest, AWriteOutsideItsGrantFailsTheRequesterAndChangesNothin
 TEST_P(BoundRkeyTest, AnRkeyOfAnotherQueuePairIsRefused) {
   auto [a, b] = world_.Connect();
   auto [c, d] = world_.Connect();
-  const uint32_t rkey = d.Grant(d.At(0, 1000), QueuePair::Access::kRead);  // For c, not for a.
-  ASSERT_THAT(a.Read(1, a.At(0, 10), d.memory(), rkey), IsOk());
+  const Granted granted = d.Grant(d.At(0, 1000), QueuePair::Access::kRead);  // For c, not for a.
+  ASSERT_THAT(a.Read(1, a.At(0, 10), granted), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1);
   EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteAccessError));
-  ASSERT_THAT(c.Read(1, c.At(0, 10), d.memory(), rkey), IsOk());
+  ASSERT_THAT(c.Read(1, c.At(0, 10), granted), IsOk());
   HAWSER_UNTIL(world_, c.sends.size() == 1);
   EXPECT_THAT(c.sends[0], CompletionIs(1, kSuccess));
 }
 
 TEST_P(AccessContractTest, ARevokedRkeyIsRefused) {
   auto [a, b] = world_.Connect();
-  const uint32_t revoked = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
-  ASSERT_THAT(a.Write(1, a.At(0, 10), b.memory(), revoked), IsOk());
+  const Granted revoked = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
+  ASSERT_THAT(a.Write(1, a.At(0, 10), revoked), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 1);
-  b.Revoke(1, revoked);
+  b.Revoke(1, revoked.rkey);
   HAWSER_UNTIL(world_, b.revocations.size() == 1);
   EXPECT_THAT(b.revocations[0], CompletionIs(1, kSuccess));
-  const uint32_t granted = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
-  EXPECT_NE(granted, revoked);
-  ASSERT_THAT(a.Write(2, a.At(0, 10), b.memory(), granted), IsOk());
+  const Granted granted = b.Grant(b.At(0, 1000), QueuePair::Access::kWrite);
+  EXPECT_NE(granted.rkey, revoked.rkey);
+  ASSERT_THAT(a.Write(2, a.At(0, 10), granted), IsOk());
   HAWSER_UNTIL(world_, a.sends.size() == 2);
   EXPECT_THAT(a.sends[1], CompletionIs(2, kSuccess));
   FillPattern(b, 11);
   const std::vector<uint8_t> before = Snapshot(b);
-  ASSERT_THAT(a.Write(3, a.At(0, 10), b.memory(), revoked), IsOk());
+  ASSERT_THAT(a.Write(3, a.At(0, 10), revoked), IsOk());
   ExpectRefused(a, 2, 3);
   EXPECT_EQ(Snapshot(b), before);
 }
@@ -210,12 +209,43 @@ TEST_P(AccessContractTest, ARevokedRkeyIsRefused) {
 TEST_P(AccessContractTest, AGrantIsForReadingOrForWritingNotForBoth) {
   {
     auto [a, b] = world_.Connect();
-    const uint32_t rkey = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
-    ASSERT_THAT(a.Write(1, a.At(0, 10), b.memory(), rkey), IsOk());
+    const Granted granted = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+    ASSERT_THAT(a.Write(1, a.At(0, 10), granted), IsOk());
     ExpectRefused(a, 0, 1);
   }
   auto [a, b] = world_.Connect();
-  ASSERT_THAT(a.Read(1, a.At(0, 10), b.memory(), 0), IsOk());  // 0 is never an rkey.
+  const Granted granted = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Read(1, a.At(0, 10), {granted.address, 0}), IsOk());  // 0 is never an rkey.
+  ExpectRefused(a, 0, 1);
+}
+
+// A NIC needs the address of the memory. Other fabrics give one that says nothing of it, and take no other.
+TEST_P(AccessContractTest, OnlyANicTellsWhereMemoryIs) {
+  constexpr uint32_t kBytes = 1000, kDistance = 8192;
+  auto [a, b] = world_.Connect();
+  const auto memory = reinterpret_cast<uint64_t>(b.memory());
+  const Granted first = b.Grant(b.At(0, kBytes), QueuePair::Access::kRead);
+  const Granted second = b.Grant(b.At(kDistance, kBytes), QueuePair::Access::kRead);
+  if (GetParam().real_addresses) {
+    EXPECT_EQ(first.address, memory);
+    EXPECT_EQ(second.address, memory + kDistance);
+    return;
+  }
+  for (const Granted& granted : {first, second}) {
+    // Not even an address that a program may have, of x86-64 or arm64.
+    EXPECT_GE(granted.address, uint64_t{1} << 48);
+    EXPECT_LE(granted.address, ~uint64_t{0} - kBytes);
+  }
+  EXPECT_NE(second.address - first.address, kDistance);
+  ASSERT_THAT(a.Read(1, a.At(0, kBytes), {memory, first.rkey}), IsOk());
+  ExpectRefused(a, 0, 1);
+}
+
+TEST_P(ConfinedGrantTest, TheAddressOfOneGrantWithTheRkeyOfAnotherIsRefused) {
+  auto [a, b] = world_.Connect();
+  const Granted first = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+  const Granted second = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Read(1, a.At(0, 10), {first.address, second.rkey}), IsOk());
   ExpectRefused(a, 0, 1);
 }
 
@@ -223,7 +253,7 @@ TEST_P(AccessContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   auto [a, b] = world_.Connect({.send_depth = 24});
   std::vector<uint32_t> rkeys;
   for (uint32_t i = 0; i < 24; ++i) {
-    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
+    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value().rkey);
   }
   EXPECT_THAT(rkeys, ::testing::Not(::testing::Contains(0u)));
   std::sort(rkeys.begin(), rkeys.end());
@@ -246,10 +276,10 @@ TEST_P(AccessContractTest, WithoutAPeerNothingIsGranted) {
 TEST_P(ConfinedGrantTest, AReadBeforeARefusedRequestSucceeds) {
   auto [a, b] = world_.Connect({}, 4 << 20);
   FillPattern(b, 12);
-  const uint32_t rkey = b.Grant(b.At(0, 3 << 20), QueuePair::Access::kRead);
-  ASSERT_THAT(a.Read(1, a.At(0, 3 << 20), b.memory(), rkey), IsOk());
-  ASSERT_THAT(a.Read(2, a.At(0, 10), b.memory() + (3 << 20), rkey), IsOk());
-  ASSERT_THAT(a.Read(3, a.At(0, 10), b.memory(), rkey), IsOk());
+  const Granted granted = b.Grant(b.At(0, 3 << 20), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Read(1, a.At(0, 3 << 20), granted), IsOk());
+  ASSERT_THAT(a.Read(2, a.At(0, 10), granted, 3 << 20), IsOk());
+  ASSERT_THAT(a.Read(3, a.At(0, 10), granted), IsOk());
   HAWSER_UNTIL(world_, !a.sends.empty());
   const bool cut_off = shortcomings().refusals_overtake_reads && a.sends[0].status == kFlushed;
   if (!cut_off) {
@@ -265,7 +295,7 @@ TEST_P(AccessContractTest, ARevocationTakesNoPlaceOfTheSendQueueAndComesBackAfte
   auto [a, b] = world_.Connect({.send_depth = 4});
   std::vector<uint32_t> rkeys;
   for (uint32_t i = 0; i < 4; ++i) {
-    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value());
+    rkeys.push_back(b.qp().Grant(b.At(i * 100, 100), QueuePair::Access::kRead).value().rkey);
   }
   for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(a.Receive(i, a.At(1000 + 100 * i, 100)), IsOk());
   for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(b.Send(i, b.At(0, 100), /*signaled=*/i == 3), IsOk());
@@ -286,10 +316,10 @@ TEST_P(RevocationTest, WhatIsRevokedWhileItIsReadIsReadWholeOrNotAtAll) {
   auto [a, b] = world_.Connect({}, 16 << 20);
   FillPattern(b, 13);
   const std::vector<uint8_t> before = Snapshot(b);
-  const uint32_t rkey = b.Grant(b.At(0, 16 << 20), QueuePair::Access::kRead);
-  ASSERT_THAT(a.Read(1, a.At(0, 16 << 20), b.memory(), rkey), IsOk());
+  const Granted granted = b.Grant(b.At(0, 16 << 20), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Read(1, a.At(0, 16 << 20), granted), IsOk());
   world_.PollOnce();
-  b.Revoke(1, rkey);
+  b.Revoke(1, granted.rkey);
   HAWSER_UNTIL(world_, b.revocations.size() == 1);
   std::memset(b.memory(), 0, b.memory_bytes());
   // Never a success with bytes from after the revocation.

@@ -22,16 +22,16 @@ class PushContractTest : public FabricContract {
   static constexpr size_t kData = 4096;  // Where what is pushed is, and goes to.
 
   // `from` says "look", and pushes `length` bytes behind it. The last Poll() before this returns tells `to` of
-  // them. Returns the rkey.
-  uint32_t Announce(Endpoint& from, Endpoint& to, uint32_t length) {
-    const uint32_t rkey = from.Grant(from.At(kData, length), QueuePair::Access::kRead);
+  // them. Returns the grant.
+  Granted Announce(Endpoint& from, Endpoint& to, uint32_t length) {
+    const Granted granted = from.Grant(from.At(kData, length), QueuePair::Access::kRead);
     const size_t before = to.receives.size();
     EXPECT_THAT(to.Receive(before, to.At(0, 100)), IsOk());
     from.Fill(0, "look");
     EXPECT_THAT(from.Send(100 + before, from.At(0, 4), /*signaled=*/false), IsOk());
-    EXPECT_THAT(from.Push(200 + before, from.At(kData, length), rkey), IsOk());
+    EXPECT_THAT(from.Push(200 + before, from.At(kData, length), granted), IsOk());
     HAWSER_UNTIL(world_, to.receives.size() > before);
-    return rkey;
+    return granted;
   }
 };
 HAWSER_INSTANTIATE(PushContractTest, Where(&FabricUnderTest::pushes));
@@ -42,8 +42,8 @@ TEST_P(PushContractTest, WhatIsTakenIsThereWithoutARead) {
   for (const uint32_t length : {1u, 24u, 4096u, 8192u, 10000u, 65536u, 135168u}) {
     std::memset(b.memory(), 0, b.memory_bytes());
     const size_t before = b.sends.size();
-    const uint32_t rkey = Announce(a, b, length);
-    ASSERT_TRUE(b.TakePush(7, b.At(kData, length), a.memory() + kData, rkey)) << length;
+    const Granted granted = Announce(a, b, length);
+    ASSERT_TRUE(b.TakePush(7, b.At(kData, length), granted)) << length;
     HAWSER_UNTIL(world_, b.sends.size() > before);
     EXPECT_THAT(b.sends.back(), CompletionIs(7, kSuccess));
     EXPECT_EQ(b.sends.back().opcode, Opcode::kRead);
@@ -60,10 +60,10 @@ TEST_P(PushContractTest, WhatIsNotTakenIsDroppedAndCanBeRead) {
   FillPattern(a, 2);
   for (const uint32_t length : {100u, 4096u, 65536u}) {
     const size_t before = b.sends.size();
-    const uint32_t rkey = Announce(a, b, length);
+    const Granted granted = Announce(a, b, length);
     world_.PollSome(3);
-    EXPECT_FALSE(b.TakePush(7, b.At(kData, length), a.memory() + kData, rkey));
-    ASSERT_THAT(b.Read(8, b.At(kData, length), a.memory() + kData, rkey), IsOk());
+    EXPECT_FALSE(b.TakePush(7, b.At(kData, length), granted));
+    ASSERT_THAT(b.Read(8, b.At(kData, length), granted), IsOk());
     HAWSER_UNTIL(world_, b.sends.size() > before);
     EXPECT_THAT(b.sends.back(), CompletionIs(8, kSuccess));
     EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
@@ -72,14 +72,13 @@ TEST_P(PushContractTest, WhatIsNotTakenIsDroppedAndCanBeRead) {
 
 TEST_P(PushContractTest, OnlyWhatWasPushedCanBeTaken) {
   auto [a, b] = world_.Connect({}, kMemory);
-  const uint32_t rkey = Announce(a, b, 4096);
-  const uint8_t* const data = a.memory() + kData;
-  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4096), data, rkey + 1));
-  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4096), data + 8, rkey));
-  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4095), data, rkey));
-  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4097), data, rkey));
-  EXPECT_TRUE(b.TakePush(7, b.At(kData, 4096), data, rkey));
-  EXPECT_FALSE(b.TakePush(8, b.At(kData, 4096), data, rkey)) << "twice";
+  const Granted granted = Announce(a, b, 4096);
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4096), {granted.address, granted.rkey + 1}));
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4096), granted, 8));
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4095), granted));
+  EXPECT_FALSE(b.TakePush(7, b.At(kData, 4097), granted));
+  EXPECT_TRUE(b.TakePush(7, b.At(kData, 4096), granted));
+  EXPECT_FALSE(b.TakePush(8, b.At(kData, 4096), granted)) << "twice";
   HAWSER_UNTIL(world_, b.sends.size() == 1);
 }
 
@@ -91,7 +90,7 @@ TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
   for (const size_t at_once : {1u, 5u, 64u}) {
     auto [a, b] = world_.Connect({.send_depth = 32, .receive_depth = 32}, kMemory);
     FillPattern(a, 5);
-    const uint32_t rkey = a.Grant(a.At(kData, kCount * kBytes), QueuePair::Access::kRead);
+    const Granted granted = a.Grant(a.At(kData, kCount * kBytes), QueuePair::Access::kRead);
     std::vector<Sge> sges;
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_THAT(b.Receive(i, b.At(i * 8, 8)), IsOk());
@@ -101,12 +100,13 @@ TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
     std::vector<SendWorkRequest> chain;
     for (const Sge& sge : sges) {
       const bool is_push = sge.length == kBytes;
+      const size_t offset_in_grant = (chain.size() / 2) * kBytes;
       chain.push_back({.wr_id = chain.size(),
                        .opcode = is_push ? Opcode::kPush : Opcode::kSend,
                        .signaled = true,
                        .sges = {&sge, 1},
-                       .remote_address = is_push ? reinterpret_cast<uint64_t>(sge.address) : 0,
-                       .rkey = is_push ? rkey : 0});
+                       .remote_address = is_push ? granted.address + offset_in_grant : 0,
+                       .rkey = is_push ? granted.rkey : 0});
     }
     ASSERT_THAT(a.qp().PostSend(chain), IsOk());
     std::vector<Completion> completions(at_once);
@@ -118,7 +118,7 @@ TEST_P(PushContractTest, ManyThatArePostedTogetherAreAllTaken) {
       for (size_t i = 0; i < count; ++i) b.Take(completions[i]);
       for (; seen < b.receives.size(); ++seen) {
         ASSERT_EQ(b.receives[seen].wr_id, seen);
-        EXPECT_TRUE(b.TakePush(seen, b.At(offset(seen), kBytes), a.memory() + offset(seen), rkey)) << seen;
+        EXPECT_TRUE(b.TakePush(seen, b.At(offset(seen), kBytes), granted, seen * kBytes)) << seen;
       }
     }
     ASSERT_EQ(b.sends.size(), kCount) << at_once << " at once";
@@ -130,12 +130,12 @@ TEST_P(PushContractTest, WhatFollowsComesInOrder) {
   auto [a, b] = world_.Connect({}, kMemory);
   FillPattern(a, 3);
   for (uint64_t i = 1; i <= 20; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 8, 8)), IsOk());
-  const uint32_t rkey = a.Grant(a.At(kData, 65536), QueuePair::Access::kRead);
+  const Granted granted = a.Grant(a.At(kData, 65536), QueuePair::Access::kRead);
   for (uint64_t i = 1; i <= 20; ++i) {
     a.memory()[i] = static_cast<uint8_t>(i);
     ASSERT_THAT(a.Send(i, a.At(i, 1)), IsOk());
     if (i % 2 == 0) {
-      ASSERT_THAT(a.Push(100 + i, a.At(kData, 65536), rkey), IsOk());
+      ASSERT_THAT(a.Push(100 + i, a.At(kData, 65536), granted), IsOk());
     }
   }
   size_t seen = 0, taken = 0;
@@ -144,7 +144,7 @@ TEST_P(PushContractTest, WhatFollowsComesInOrder) {
     for (; seen < b.receives.size(); ++seen) {
       ASSERT_EQ(b.memory()[(seen + 1) * 8], seen + 1);
       // Every other one that can be.
-      if (seen % 4 == 1) taken += b.TakePush(50 + seen, b.At(kData, 65536), a.memory() + kData, rkey);
+      if (seen % 4 == 1) taken += b.TakePush(50 + seen, b.At(kData, 65536), granted);
     }
   }
   EXPECT_EQ(seen, 20u);
@@ -160,8 +160,8 @@ TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
   const uint64_t pushes_max = GetParam().emulated ? 100 : 400;
   auto [a, b] = world_.Connect({.send_depth = 2 * kAtOnce, .receive_depth = 2 * kAtOnce}, kMemory);
   FillPattern(a, 4);
-  const uint32_t pushed = a.Grant(a.At(kData, kPushed), QueuePair::Access::kRead);
-  const uint32_t read = a.Grant(a.At(kData, kRead), QueuePair::Access::kRead);
+  const Granted pushed = a.Grant(a.At(kData, kPushed), QueuePair::Access::kRead);
+  const Granted read = a.Grant(a.At(kData, kRead), QueuePair::Access::kRead);
   uint64_t receives = 0, pushes = 0;
   const auto keep_going = [&, &a = a, &b = b] {
     for (; receives - b.receives.size() < 2 * kAtOnce; ++receives) {
@@ -174,7 +174,7 @@ TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
   };
   keep_going();
   world_.PollSome(3);
-  ASSERT_THAT(b.Read(1, b.At(kData, kRead), a.memory() + kData, read), IsOk());
+  ASSERT_THAT(b.Read(1, b.At(kData, kRead), read), IsOk());
   HAWSER_UNTIL(world_, (keep_going(), b.sends.size() == 1));
   EXPECT_THAT(b.sends.back(), CompletionIs(1, kSuccess));
   EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, kRead), 0);
@@ -188,15 +188,15 @@ TEST_P(PushContractTest, AReadIsAnsweredBesidePushesWithoutEnd) {
 TEST_P(PushContractTest, OneThatIsTooLongIsRefused) {
   auto [a, b] = world_.Connect({}, kMemory);
   const uint32_t length = a.qp().push_bytes_max() + 1;
-  const uint32_t rkey = a.Grant(a.At(kData, length), QueuePair::Access::kRead);
-  EXPECT_THAT(a.Push(1, a.At(kData, length), rkey), HasCode(absl::StatusCode::kInvalidArgument));
+  const Granted granted = a.Grant(a.At(kData, length), QueuePair::Access::kRead);
+  EXPECT_THAT(a.Push(1, a.At(kData, length), granted), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_P(PushContractTest, WhatWasTakenComesBackAtTheEnd) {
   for (const bool by_peer : {false, true}) {
     auto [a, b] = world_.Connect({}, kMemory);
-    const uint32_t rkey = Announce(a, b, 65536);
-    ASSERT_TRUE(b.TakePush(7, b.At(kData, 65536), a.memory() + kData, rkey));
+    const Granted granted = Announce(a, b, 65536);
+    ASSERT_TRUE(b.TakePush(7, b.At(kData, 65536), granted));
     (by_peer ? a : b).qp().Disconnect();
     if (by_peer) HAWSER_UNTIL(world_, b.news().ended());
     world_.ExpectEverythingComesBack(b);

@@ -47,14 +47,14 @@ TEST(KernelTlsFabricTest, TheKernelHasBothDirectionsAndReadsAreNotCopied) {
   EXPECT_EQ(counters.kernel_tls_sends.load(), 2u);
   EXPECT_EQ(counters.kernel_tls_receives.load(), 2u);
 
-  const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
+  const Granted granted = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
   for (size_t i = 0; i < kReads * kBytes; ++i) b.memory()[i] = static_cast<uint8_t>(i * 2654435761 >> 24);
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_THAT(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)), IsOk());
     ASSERT_THAT(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)), IsOk());
   }
   for (uint64_t i = 0; i < kReads; ++i) {
-    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey), IsOk());
+    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), granted, i * kBytes), IsOk());
   }
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_THAT(a.Send(100 + i, a.At(kReads * kBytes, 100)), IsOk());

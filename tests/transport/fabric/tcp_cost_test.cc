@@ -23,13 +23,13 @@ TEST_F(TcpFabricTest, NoByteOfAReadIsCopied) {
   constexpr uint32_t kReads = 8, kBytes = 1 << 20;
   auto [a, b] =
       world_.Connect({.send_depth = 256, .receive_depth = 256, .read_depth = 4}, (kReads + 1) * kBytes);
-  const uint32_t rkey = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
+  const Granted granted = b.Grant(b.At(0, kReads * kBytes), QueuePair::Access::kRead);
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_THAT(a.Receive(i, a.At(kReads * kBytes + i * 1000, 1000)), IsOk());
     ASSERT_THAT(b.Receive(i, b.At(kReads * kBytes + i * 1000, 1000)), IsOk());
   }
   for (uint64_t i = 0; i < kReads; ++i) {
-    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), b.memory() + i * kBytes, rkey), IsOk());
+    ASSERT_THAT(a.Read(i, a.At(i * kBytes, kBytes), granted, i * kBytes), IsOk());
   }
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_THAT(a.Send(100 + i, a.At(kReads * kBytes, 100)), IsOk());
@@ -105,7 +105,7 @@ TEST_F(TcpFabricTest, SpinningOnOneConnectionIsOneSystemCallAPoll) {
 }
 
 // One side's part of a round of medium messages: likewise, and takes what was pushed behind it.
-void TakePushAndAnswer(Endpoint& me, Endpoint& peer, uint32_t bytes, uint32_t rkey, uint32_t peer_rkey) {
+void TakePushAndAnswer(Endpoint& me, uint32_t bytes, const Granted& mine, const Granted& of_peer) {
   Completion completions[8];
   bool has_message = false, has_push = false;
   while (!has_message || !has_push) {
@@ -115,27 +115,26 @@ void TakePushAndAnswer(Endpoint& me, Endpoint& peer, uint32_t bytes, uint32_t rk
       has_push |= completions[i].opcode == Opcode::kRead;
       if (completions[i].opcode != Opcode::kReceive) continue;
       has_message = true;
-      ASSERT_TRUE(me.qp().TakePush(1, me.At(4096, bytes), reinterpret_cast<uint64_t>(peer.memory() + 4096),
-                                   peer_rkey));
+      ASSERT_TRUE(me.qp().TakePush(1, me.At(4096, bytes), of_peer.address, of_peer.rkey));
     }
   }
   const ReceiveWorkRequest receive = {0, me.At(1024, 64)};
   ASSERT_THAT(me.qp().PostReceive({&receive, 1}), IsOk());
-  ASSERT_THAT(me.SendAndPush(2, me.At(0, 64), me.At(4096, bytes), rkey), IsOk());
+  ASSERT_THAT(me.SendAndPush(2, me.At(0, 64), me.At(4096, bytes), mine), IsOk());
 }
 
 // A page of storage takes as many as a small message; a larger one takes one more to come to its place.
 TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
   for (const uint32_t bytes : {8192u, 65536u}) {
     auto [a, b] = world_.Connect({}, 128 * 1024);
-    const uint32_t a_rkey = a.Grant(a.At(4096, bytes), QueuePair::Access::kRead);
-    const uint32_t b_rkey = b.Grant(b.At(4096, bytes), QueuePair::Access::kRead);
+    const Granted of_a = a.Grant(a.At(4096, bytes), QueuePair::Access::kRead);
+    const Granted of_b = b.Grant(b.At(4096, bytes), QueuePair::Access::kRead);
     for (Endpoint* side : {&a, &b}) {
       ASSERT_THAT(side->Receive(0, side->At(1024, 64)), IsOk());
       ASSERT_THAT(side->Receive(0, side->At(1024, 64)), IsOk());
     }
     ASSERT_THAT(a.Send(1, a.At(0, 64), /*signaled=*/false), IsOk());
-    ASSERT_THAT(a.Push(2, a.At(4096, bytes), a_rkey), IsOk());
+    ASSERT_THAT(a.Push(2, a.At(4096, bytes), of_a), IsOk());
     constexpr uint64_t kRounds = 200;
     for (uint64_t round = 0; round < kRounds; ++round) {
       if (round == 10) {
@@ -143,8 +142,8 @@ TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
         counters_.receive_calls = 0;
         counters_.epoll_calls = 0;
       }
-      TakePushAndAnswer(b, a, bytes, b_rkey, a_rkey);
-      TakePushAndAnswer(a, b, bytes, a_rkey, b_rkey);
+      TakePushAndAnswer(b, bytes, of_b, of_a);
+      TakePushAndAnswer(a, bytes, of_a, of_b);
     }
     // Each push asks for an acknowledgement, of which one in 64 Poll()s leaves by itself.
     EXPECT_LE(counters_.send_calls.load(), 2 * (kRounds - 10) * 33 / 32 + 1) << bytes;
@@ -158,12 +157,12 @@ TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
 
 TEST_F(TcpFabricTest, APushThatIsDroppedBesideAReadCostsFewSystemCalls) {
   auto [a, b] = world_.Connect({}, 256 * 1024);
-  const uint32_t rkey = a.Grant(a.At(4096, 65536), QueuePair::Access::kRead);
+  const Granted granted = a.Grant(a.At(4096, 65536), QueuePair::Access::kRead);
   ASSERT_THAT(b.Receive(1, b.At(0, 64)), IsOk());
   // Is outstanding until a is polled.
-  ASSERT_THAT(b.Read(1, b.At(4096, 4096), a.memory() + 4096, rkey), IsOk());
+  ASSERT_THAT(b.Read(1, b.At(4096, 4096), granted), IsOk());
   ASSERT_THAT(a.Send(1, a.At(0, 64)), IsOk());
-  ASSERT_THAT(a.Push(2, a.At(4096, 65536), rkey), IsOk());
+  ASSERT_THAT(a.Push(2, a.At(4096, 65536), granted), IsOk());
   counters_.receive_calls = 0;
   Completion completions[4];
   for (int i = 0; i < 20; ++i) b.completion_queue().Poll(absl::MakeSpan(completions));
@@ -201,13 +200,13 @@ TEST_F(TcpFabricTest, TrafficAllocatesNothing) {
     }
   };
   const auto round = [&, &a = a, &b = b] {
-    const absl::StatusOr<uint32_t> rkey = b.qp().Grant(b.At(0, 500000), QueuePair::Access::kRead);
+    const absl::StatusOr<Granted> granted = b.qp().Grant(b.At(0, 500000), QueuePair::Access::kRead);
     for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(b.Receive(i, b.At(600000 + 1000 * i, 1000)), IsOk());
     for (uint64_t i = 0; i < 8; ++i) {
       ASSERT_THAT(a.Send(i, a.At(i, 100 + 100 * static_cast<uint32_t>(i)), i == 7), IsOk());
     }
     poll(b, 8);
-    ASSERT_THAT(a.Read(9, a.At(0, 500000), b.memory(), *rkey), IsOk());
+    ASSERT_THAT(a.Read(9, a.At(0, 500000), *granted), IsOk());
     b.completion_queue().Wake();
     b.completion_queue().Wait(absl::InfiniteDuration());
     Completion none;
@@ -217,7 +216,7 @@ TEST_F(TcpFabricTest, TrafficAllocatesNothing) {
       done += a.completion_queue().Poll(absl::MakeSpan(completions));
       b.completion_queue().Poll({&none, 1});
     }
-    b.qp().Revoke(*rkey, 1);
+    b.qp().Revoke(granted->rkey, 1);
     while (b.completion_queue().Poll({&none, 1}) == 0) {
     }
   };

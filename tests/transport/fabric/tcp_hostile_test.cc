@@ -45,12 +45,10 @@ class HostilePeerTest : public TcpFabricTest {
     peer_.HearUntilClosed();
   }
 
-  uint64_t AddressOf(size_t offset) { return reinterpret_cast<uint64_t>(b_.memory() + offset); }
-
   Endpoint& b_ = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4});
   Stranger peer_{world_};
-  uint32_t readable_ = 0;
-  uint32_t writable_ = 0;
+  Granted readable_;
+  Granted writable_;
 };
 
 TEST_F(HostilePeerTest, AFrameOfUnknownKind) {
@@ -67,13 +65,13 @@ TEST_F(HostilePeerTest, AFrameThatIsNoSendOrWriteWithTheirFlag) {
   peer_.Say({.kind = FrameKind::kReadRequest,
              .flags = kAckRequestedFlag,
              .length_bytes = 1,
-             .key = readable_,
-             .address = AddressOf(1000)});
+             .key = readable_.rkey,
+             .address = readable_.address});
   ExpectBrokenProtocol("flags 1");
 }
 
 TEST_F(HostilePeerTest, AReadResponseWithTheFlagOfARequest) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say(
       {.kind = FrameKind::kReadResponse, .flags = kAckRequestedFlag, .length_bytes = 10, .acknowledged = 1},
       "0123456789");
@@ -153,12 +151,13 @@ TEST_F(HostilePeerTest, AHugeSend) {
 }
 
 TEST_F(HostilePeerTest, AHugeWrite) {
-  peer_.Say({.kind = FrameKind::kWrite, .length_bytes = ~0u, .key = writable_, .address = AddressOf(2000)});
+  peer_.Say(
+      {.kind = FrameKind::kWrite, .length_bytes = ~0u, .key = writable_.rkey, .address = writable_.address});
   ExpectBrokenProtocol("WRITE of 4294967295 bytes");
 }
 
 TEST_F(HostilePeerTest, AnEmptyRead) {
-  peer_.Say({.kind = FrameKind::kReadRequest, .key = readable_, .address = AddressOf(1000)});
+  peer_.Say({.kind = FrameKind::kReadRequest, .key = readable_.rkey, .address = readable_.address});
   ExpectBrokenProtocol("READ of 0 bytes");
 }
 
@@ -197,7 +196,7 @@ TEST_F(HostilePeerTest, AReadResponseThatNobodyAskedFor) {
 }
 
 TEST_F(HostilePeerTest, AReadResponseLongerThanTheRead) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 11, .acknowledged = 1}, "0123456789a");
   ExpectBrokenProtocol(
       "READ 0 at offset 0 with 11 bytes, where READ 0 at offset 0 with 10 to 10 bytes was due");
@@ -205,20 +204,20 @@ TEST_F(HostilePeerTest, AReadResponseLongerThanTheRead) {
 }
 
 TEST_F(HostilePeerTest, ARefusalOfAReadThatIsAnsweredAlready) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 10}, "0123456789");
   peer_.Say({.kind = FrameKind::kNak, .status = static_cast<uint8_t>(CompletionStatus::kRemoteAccessError)});
   ExpectBrokenProtocol("answered READ 0 but acknowledged only 0 requests");
 }
 
 TEST_F(HostilePeerTest, AReadResponseInTinyFragments) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 1, .acknowledged = 1}, "0");
   ExpectBrokenProtocol("with 1 bytes, where READ 0 at offset 0 with 4096 to 4097 bytes was due");
 }
 
 TEST_F(HostilePeerTest, OnlyTheLastFragmentOfAReadMayBeShort) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, kReadFragmentMin + 1), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = kReadFragmentMin, .acknowledged = 1},
             std::string(kReadFragmentMin, 'r'));
   peer_.Say(
@@ -230,19 +229,19 @@ TEST_F(HostilePeerTest, OnlyTheLastFragmentOfAReadMayBeShort) {
 }
 
 TEST_F(HostilePeerTest, AReadResponseAtAnotherOffset) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 5, .acknowledged = 1, .address = 5}, "01234");
   ExpectBrokenProtocol("at offset 5");
 }
 
 TEST_F(HostilePeerTest, AReadResponseToAnotherRead) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), {.address = 4096, .rkey = 1}), IsOk());
   peer_.Say({.kind = FrameKind::kReadResponse, .length_bytes = 5, .acknowledged = 1, .key = 1}, "01234");
   ExpectBrokenProtocol("answered READ 1");
 }
 
 TEST_F(HostilePeerTest, ARefusalThatJumpsOverAnOutstandingRead) {
-  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), b_.memory(), 1), IsOk());
+  ASSERT_THAT(b_.Read(1, b_.At(5000, 10), {.address = 4096, .rkey = 1}), IsOk());
   ASSERT_THAT(b_.Send(2, b_.At(0, 1)), IsOk());
   peer_.Say({.kind = FrameKind::kNak,
              .status = static_cast<uint8_t>(CompletionStatus::kRnrRetryExceeded),
@@ -255,8 +254,10 @@ TEST_F(HostilePeerTest, MoreReadsThanAgreedAreAnsweredWithARefusal) {
   std::string requests;
   for (int i = 0; i < 5;
        ++i) {  // One more than read_depth, in one piece, so that none is answered in between.
-    const FrameHeader read = {
-        .kind = FrameKind::kReadRequest, .length_bytes = 100, .key = readable_, .address = AddressOf(1000)};
+    const FrameHeader read = {.kind = FrameKind::kReadRequest,
+                              .length_bytes = 100,
+                              .key = readable_.rkey,
+                              .address = readable_.address};
     requests.append(reinterpret_cast<const char*>(&read), sizeof(read));
   }
   peer_.Say(requests);
@@ -271,8 +272,10 @@ TEST_F(HostilePeerTest, MoreReadsThanAgreedAreAnsweredWithARefusal) {
 }
 
 TEST_F(HostilePeerTest, AGrantIsReadFourTimesOverAtMost) {
-  const FrameHeader whole = {
-      .kind = FrameKind::kReadRequest, .length_bytes = 1000, .key = readable_, .address = AddressOf(1000)};
+  const FrameHeader whole = {.kind = FrameKind::kReadRequest,
+                             .length_bytes = 1000,
+                             .key = readable_.rkey,
+                             .address = readable_.address};
   for (size_t i = 1; i <= 4; ++i) {
     peer_.Say(whole);
     peer_.HearBytes(i * (sizeof(FrameHeader) + 1000));
@@ -321,7 +324,7 @@ TEST_F(TcpFabricTest, APollMakesFewSystemCallsForOnePeer) {
   Stranger peer(world_);
   peer.BecomePeerOf(b);
   for (uint64_t i = 0; i < kSends; ++i) ASSERT_THAT(b.Receive(i, b.At(i, 1)), IsOk());
-  ASSERT_THAT(b.Read(1, b.At(1000, 100), b.memory(), 1), IsOk());
+  ASSERT_THAT(b.Read(1, b.At(1000, 100), {.address = 4096, .rkey = 1}), IsOk());
   const FrameHeader send = {.kind = FrameKind::kSend, .length_bytes = 1, .acknowledged = 1};
   std::string frames;
   for (uint32_t i = 0; i < kSends; ++i) {
@@ -342,7 +345,7 @@ TEST_F(TcpFabricTest, APollMakesFewSystemCallsForOnePeer) {
 TEST_F(HostilePeerTest, FramesMayComeByteByByte) {
   const FrameHeader send = {.kind = FrameKind::kSend, .flags = kAckRequestedFlag, .length_bytes = 5};
   const FrameHeader write = {
-      .kind = FrameKind::kWrite, .length_bytes = 5, .key = writable_, .address = AddressOf(2000)};
+      .kind = FrameKind::kWrite, .length_bytes = 5, .key = writable_.rkey, .address = writable_.address};
   std::string bytes(reinterpret_cast<const char*>(&write), sizeof(write));
   bytes += "write";
   bytes.append(reinterpret_cast<const char*>(&send), sizeof(send));
@@ -369,22 +372,25 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
     Stranger peer(world_);
     peer.BecomePeerOf(b, kTakesPushes);
     for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 64, 64)), IsOk());
-    const uint32_t keys[] = {b.Grant(b.At(1024, 1024), QueuePair::Access::kRead),
-                             b.Grant(b.At(2048, 1024), QueuePair::Access::kWrite), 0,
-                             static_cast<uint32_t>(random())};
-    ASSERT_THAT(b.Read(1, b.At(3072, 1024), b.memory(), 1), IsOk());
+    const Granted grants[] = {b.Grant(b.At(1024, 1024), QueuePair::Access::kRead),
+                              b.Grant(b.At(2048, 1024), QueuePair::Access::kWrite),
+                              {.address = reinterpret_cast<uint64_t>(b.memory()), .rkey = 0},
+                              {.address = random(), .rkey = static_cast<uint32_t>(random())}};
+    ASSERT_THAT(b.Read(1, b.At(3072, 1024), {.address = 4096, .rkey = 1}), IsOk());
     ASSERT_THAT(b.Send(2, b.At(0, 10)), IsOk());
     std::string said;
     for (int i = 0; i < 8; ++i) {
       const uint32_t lengths[] = {0, 1, 10, 64, 65, 1024, static_cast<uint32_t>(random())};
+      const Granted& grant = grants[random() % 4];
       const FrameHeader header = {
           .kind = static_cast<FrameKind>(random() % 9),
           .flags = static_cast<uint8_t>(random()),
           .status = static_cast<uint8_t>(random() % 10),
           .length_bytes = lengths[random() % 7],
           .acknowledged = static_cast<uint32_t>(random() % 4 == 0 ? random() : random() % 3),
-          .key = keys[random() % 4],
-          .address = reinterpret_cast<uint64_t>(b.memory()) + random() % 4096};
+          .key = random() % 4 == 0 ? grants[random() % 4].rkey : grant.rkey,
+          // From 1024 bytes before what is granted to 2048 behind it.
+          .address = grant.address + random() % 4096 - 1024};
       said.append(reinterpret_cast<const char*>(&header), sizeof(header));
       said.append(random() % 2 == 0 ? header.length_bytes % 2048 : random() % 100, 'x');
     }

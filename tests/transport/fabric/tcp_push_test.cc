@@ -40,24 +40,25 @@ class PushingPeerTest : public TcpFabricTest {
     return false;
   }
 
+  // What the peer says that it has granted.
+  static constexpr Granted kPushed = {.address = 4096, .rkey = 7};
+
   static std::string Frame(const FrameHeader& header, absl::string_view payload) {
     return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof(header)), payload);
   }
   static std::string Look(uint8_t flags = 0) {
     return Frame({.kind = FrameKind::kSend, .flags = flags, .length_bytes = 4}, "look");
   }
-  // Of memory at 4096 with rkey 7.
+  // Of kPushed.
   static std::string Push(absl::string_view bytes, uint8_t flags = 0) {
     return Frame({.kind = FrameKind::kPush,
                   .flags = flags,
                   .length_bytes = static_cast<uint32_t>(bytes.size()),
-                  .key = 7,
-                  .address = 4096},
+                  .key = kPushed.rkey,
+                  .address = kPushed.address},
                  bytes);
   }
-  static bool Take(Endpoint& b, uint64_t wr_id, const Sge& sink) {
-    return b.TakePush(wr_id, sink, reinterpret_cast<const uint8_t*>(4096), 7);
-  }
+  static bool Take(Endpoint& b, uint64_t wr_id, const Sge& sink) { return b.TakePush(wr_id, sink, kPushed); }
   bool Take(uint64_t wr_id, const Sge& sink) { return Take(b_, wr_id, sink); }
 
   Endpoint& b_ = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 256 * 1024);
@@ -101,8 +102,7 @@ TEST_F(PushingPeerTest, ALateByteOfAPushChangesNothingThatWasTaken) {
   const FrameHeader push = {.kind = FrameKind::kPush, .length_bytes = 4, .key = 7, .address = 4096};
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
   peer_.Say(push, "true");
-  const auto* const remote = reinterpret_cast<const uint8_t*>(4096);
-  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 4), remote, 7); }));
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 4), kPushed); }));
   HAWSER_UNTIL(world_, b_.sends.size() == 1);
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "more");
   peer_.Say(push, "lies");
@@ -114,8 +114,7 @@ TEST_F(PushingPeerTest, ALateByteOfAPushChangesNothingThatWasTaken) {
 TEST_F(PushingPeerTest, APushThatIsCutByADisconnectComesBackFlushed) {
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
   peer_.Say({.kind = FrameKind::kPush, .length_bytes = 60000, .key = 7, .address = 4096}, "the front of it");
-  const auto* const remote = reinterpret_cast<const uint8_t*>(4096);
-  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), remote, 7); }));
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), kPushed); }));
   world_.PollSome(5);
   b_.qp().Disconnect();
   peer_.Say(std::string(59985, 'x'));
@@ -146,7 +145,7 @@ TEST_F(PushingPeerTest, APushMayComeByteByByte) {
     peer_.Say(std::string(1, byte));
     for (int i = 0; i < 3; ++i) {
       world_.PollOnce();
-      taken |= b_.TakePush(1, b_.At(1000, 30), reinterpret_cast<const uint8_t*>(4096), 7);
+      taken |= b_.TakePush(1, b_.At(1000, 30), kPushed);
     }
   }
   ASSERT_TRUE(taken);
@@ -159,8 +158,7 @@ TEST_F(PushingPeerTest, APushMayComeByteByByte) {
 TEST_F(PushingPeerTest, APeerThatDiesInTheMiddleOfAPushThatWasTaken) {
   peer_.Say({.kind = FrameKind::kSend, .length_bytes = 4}, "look");
   peer_.Say({.kind = FrameKind::kPush, .length_bytes = 60000, .key = 7, .address = 4096}, "the front of it");
-  const auto* const remote = reinterpret_cast<const uint8_t*>(4096);
-  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), remote, 7); }));
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), kPushed); }));
   world_.PollSome(5);
   EXPECT_TRUE(b_.sends.empty());
   peer_.Close();
@@ -210,19 +208,19 @@ TEST_F(TcpFabricTest, APeerThatMayNotPushAnnouncesNone) {
 
 // What this side does to the connection between two Poll()s comes behind what had arrived.
 TEST_F(PushingPeerTest, AllThatCameIsReceivedBeforeARevocationEndsTheConnection) {
-  const uint32_t rkey = b_.Grant(b_.At(4096, 200'000), QueuePair::Access::kRead);
+  const Granted granted = b_.Grant(b_.At(4096, 200'000), QueuePair::Access::kRead);
   int small = 4096;  // So that the answer to the READ does not fit.
   setsockopt(peer_.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
   for (int i = 0; i < 4; ++i) {
     peer_.Say({.kind = FrameKind::kReadRequest,
                .length_bytes = 200'000,
-               .key = rkey,
-               .address = reinterpret_cast<uint64_t>(b_.memory() + 4096)});
+               .key = granted.rkey,
+               .address = granted.address});
   }
   world_.PollSome(20);
   peer_.Say(Look(kPushFollowsFlag) + Push("push") + Look(kPushFollowsFlag));
   HAWSER_UNTIL(world_, b_.receives.size() == 1);
-  b_.Revoke(7, rkey);
+  b_.Revoke(7, granted.rkey);
   b_.news().on_disconnected = [&] { EXPECT_EQ(b_.receives.size(), 2u); };
   HAWSER_UNTIL(world_, b_.news().ended());
   EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("revoked while"));
@@ -289,8 +287,8 @@ TEST_F(PushingPeerTest, PushesOfAPeerThatHasGoneCanBeTaken) {
 }
 
 TEST_F(PushingPeerTest, ASendSaysThatItsPushFollows) {
-  const uint32_t rkey = b_.Grant(b_.At(4096, 10), QueuePair::Access::kRead);
-  ASSERT_THAT(b_.SendAndPush(1, b_.At(0, 4), b_.At(4096, 10), rkey), IsOk());
+  const Granted granted = b_.Grant(b_.At(4096, 10), QueuePair::Access::kRead);
+  ASSERT_THAT(b_.SendAndPush(1, b_.At(0, 4), b_.At(4096, 10), granted), IsOk());
   peer_.HearBytes(2 * sizeof(FrameHeader) + 14);
   EXPECT_EQ(peer_.FrameAt(0).flags, kPushFollowsFlag);
   EXPECT_EQ(peer_.FrameAt(sizeof(FrameHeader) + 4).flags, kAckRequestedFlag);

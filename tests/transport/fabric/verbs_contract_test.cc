@@ -72,6 +72,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   FabricUnderTest registrations = {
       "Registrations", Registrations, address, {.rkeys_are_for_everybody = true}};
   for (FabricUnderTest* one : {&windows, &registrations}) {
+    one->real_addresses = true;
     FabricUnderTest::Shortcomings& shortcomings = one->shortcomings;
     if (absl::StartsWith((*device)->name(), "rxe") || absl::StartsWith((*device)->name(), "rx")) {
       shortcomings.codes_are_not_exact = true;

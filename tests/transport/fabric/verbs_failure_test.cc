@@ -73,7 +73,7 @@ TEST(VerbsFailureTest, ADeviceOrCompletionQueueThatFailsGivesEverythingBack) {
     FakeWorld world;
     ASSERT_THAT(world.Receive(1), IsOk());
     ASSERT_THAT(world.Post(2, /*signaled=*/false), IsOk());
-    const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+    const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
     world.Poll(1);
     world.qp->Revoke(rkey, 3);
     world.Poll(1);
@@ -129,8 +129,8 @@ TEST(VerbsFailureTest, NewsThatWasReadBeforeItsQueuePairWasDestroyedFindsNobody)
 
 TEST(VerbsFailureTest, ARevocationThatWasPostedByAPostThatFailedHalfwayComesBackOnce) {
   FakeWorld world;
-  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
-  const uint32_t another = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
+  const uint32_t another = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
   world.Poll(1);
   world.qp->Revoke(rkey, 3);
   world.qp->Revoke(another, 4);
@@ -145,7 +145,7 @@ TEST(VerbsFailureTest, ARevocationThatWasPostedByAPostThatFailedHalfwayComesBack
 
 TEST(VerbsFailureTest, ARevocationThatHadSucceededBeforeTheEndIsGivenBackAfterIt) {
   FakeWorld world;
-  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
   world.Poll(1);
   world.qp->Revoke(rkey, 3);
   world.Poll(1);
@@ -160,7 +160,7 @@ TEST(VerbsFailureTest, ARevocationThatHadSucceededBeforeTheEndIsGivenBackAfterIt
 // Memory with a window bound to it cannot be.
 TEST(VerbsFailureTest, MemoryCanBeDeregisteredOnceItsRevocationIsGivenBackFlushed) {
   FakeWorld world;
-  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
   ASSERT_THAT(world.Post(1), IsOk());
   world.verbs.CompleteSends(1);
   world.verbs.CompleteSends(1, IBV_WC_REM_ACCESS_ERR);
@@ -176,7 +176,7 @@ TEST(VerbsFailureTest, MemoryCanBeDeregisteredOnceItsRevocationIsGivenBackFlushe
 
 TEST(VerbsFailureTest, AGrantThatTheDeviceDoesNotTakeBackEndsTheConnection) {
   FakeWorld world({.windows = false}, {});
-  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
   world.verbs.fail_once["ibv_dereg_mr"] = EBUSY;
   world.qp->Revoke(rkey, 1);
   EXPECT_EQ(world.verbs.modified.back().qp_state, IBV_QPS_ERR);
@@ -280,7 +280,7 @@ TEST(VerbsFailureTest, WhatAPostThatFailedDidNotPostIsNotGivenBackAtTheEnd) {
 
 TEST(VerbsFailureTest, WhatWasNotPolledYetGoesWithItsQueuePair) {
   FakeWorld world;
-  world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value(),
+  world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey,
                    5);  // Complete at once.
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
   world.Poll();

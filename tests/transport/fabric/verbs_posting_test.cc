@@ -81,7 +81,8 @@ TEST(VerbsPostingTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnect
 
 TEST(VerbsPostingTest, AGrantBindsAWindowToExactlyItsRangeInFrontOfTheNextPost) {
   FakeWorld world;
-  const uint32_t rkey = world.qp->Grant(world.At(1234, 567), QueuePair::Access::kRead).value();
+  const Granted granted = world.qp->Grant(world.At(1234, 567), QueuePair::Access::kRead).value();
+  EXPECT_EQ(granted.address, reinterpret_cast<uint64_t>(world.memory.data() + 1234));  // As the NIC needs it.
   EXPECT_TRUE(world.verbs.send_chains.empty());
   ASSERT_THAT(world.Post(1), IsOk());
   ASSERT_EQ(world.verbs.send_chains.size(), 1u);
@@ -89,7 +90,7 @@ TEST(VerbsPostingTest, AGrantBindsAWindowToExactlyItsRangeInFrontOfTheNextPost) 
   const ibv_send_wr& bind = world.verbs.send_chains[0][0].wr;
   EXPECT_EQ(bind.opcode, IBV_WR_BIND_MW);
   EXPECT_EQ(bind.send_flags, 0u);
-  EXPECT_EQ(bind.bind_mw.rkey, rkey);
+  EXPECT_EQ(bind.bind_mw.rkey, granted.rkey);
   EXPECT_EQ(bind.bind_mw.mw->type, IBV_MW_TYPE_2);
   EXPECT_EQ(bind.bind_mw.bind_info.addr, reinterpret_cast<uint64_t>(world.memory.data() + 1234));
   EXPECT_EQ(bind.bind_mw.bind_info.length, 567u);
@@ -109,7 +110,7 @@ TEST(VerbsPostingTest, MemoryIsRegisteredForLocalUseAndForWindows) {
 
 TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnewWithAnotherRkey) {
   FakeWorld world;
-  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value().rkey;
   world.Poll(1);
   world.qp->Revoke(rkey, 77);
   world.Poll(1);
@@ -125,7 +126,7 @@ TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnew
   ASSERT_EQ(world.completions.size(), 1u);
   EXPECT_THAT(world.completions[0], CompletionIs(77, kSuccess));
   EXPECT_EQ(world.completions[0].opcode, Opcode::kRevoke);
-  EXPECT_NE(world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value(), rkey);
+  EXPECT_NE(world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value().rkey, rkey);
   EXPECT_EQ(world.verbs.windows_alive, 1u);
   world.Poll(1);
   world.qp->Revoke(rkey, 78);
@@ -139,7 +140,7 @@ TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnew
 // be older.
 TEST(VerbsPostingTest, AQueuePairTakesItsWindowsWithItAndLeavesNoneForAnother) {
   FakeWorld world;
-  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
   world.Poll(1);
   world.qp->Revoke(rkey, 77);
   world.Poll(1);
@@ -154,7 +155,7 @@ TEST(VerbsPostingTest, AQueuePairTakesItsWindowsWithItAndLeavesNoneForAnother) {
 
 TEST(VerbsPostingTest, ARevocationBeforeTheBindIsPostedDropsIt) {
   FakeWorld world;
-  world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value(), 5);
+  world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey, 5);
   world.Poll();
   EXPECT_TRUE(world.verbs.send_chains.empty());
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(5, kSuccess)));
@@ -166,9 +167,9 @@ TEST(VerbsPostingTest, TheSendQueueHasRoomForWhatGrantsNeedBesides) {
   FakeWorld world;
   std::vector<uint32_t> rkeys;
   while (true) {
-    absl::StatusOr<uint32_t> rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead);
-    if (!rkey.ok()) break;
-    rkeys.push_back(*rkey);
+    absl::StatusOr<Granted> granted = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead);
+    if (!granted.ok()) break;
+    rkeys.push_back(granted->rkey);
   }
   EXPECT_GE(rkeys.size(), 8u);
   for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
@@ -480,7 +481,7 @@ TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
 TEST(VerbsPostingTest, NoGrantHasTheRkey0) {
   FakeWorld world({.windows = false}, {.send_depth = 8});
   world.verbs.next_key = 0;
-  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
   EXPECT_NE(rkey, 0u);
   world.qp->Revoke(rkey, 1);
   world.qp->Disconnect();
@@ -494,7 +495,7 @@ TEST(VerbsPostingTest, NoGrantHasTheRkey0HoweverOftenItsWindowIsBound) {
   FakeWorld world;
   world.verbs.next_key = 0;
   for (uint64_t i = 0; i < 2 * 256; ++i) {
-    const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+    const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
     ASSERT_NE(rkey, 0u) << i;
     world.qp->Revoke(rkey, i);
     world.Poll(1);
@@ -507,7 +508,7 @@ TEST(VerbsPostingTest, NoGrantHasTheRkey0HoweverOftenItsWindowIsBound) {
 TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas) {
   FakeWorld world({.iwarp = true, .windows = true}, {.send_depth = 8});
   EXPECT_EQ(world.verbs.registrations.back() & IBV_ACCESS_MW_BIND, 0);
-  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value();
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
   EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_REMOTE_READ});
   ASSERT_THAT(world.Post(1), IsOk());
   world.qp->Revoke(rkey, 77);

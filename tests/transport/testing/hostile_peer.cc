@@ -105,11 +105,11 @@ void HostilePeer::Send(absl::string_view message) {
 }
 
 TableEntry HostilePeer::Grant(uint32_t size_bytes) {
-  uint8_t* const at = readable();
-  absl::StatusOr<uint32_t> rkey =
-      queue_pair_->Grant({at, size_bytes, region_->lkey()}, fabric::QueuePair::Access::kRead);
-  EXPECT_THAT(rkey, IsOk());
-  return {reinterpret_cast<uint64_t>(at), rkey.value_or(0), size_bytes};
+  const absl::StatusOr<fabric::Granted> granted =
+      queue_pair_->Grant({readable(), size_bytes, region_->lkey()}, fabric::QueuePair::Access::kRead);
+  EXPECT_THAT(granted, IsOk());
+  const auto [address, rkey] = granted.value_or(fabric::Granted());
+  return {address, rkey, size_bytes};
 }
 
 uint8_t* HostilePeer::readable() { return memory_ + kMemory - kReadable; }

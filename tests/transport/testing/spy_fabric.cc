@@ -154,11 +154,11 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     return count;
   }
   bool HasUnpolled() const override { return spy_.has_unpolled_.value_or(real_->HasUnpolled()); }
-  absl::StatusOr<uint32_t> Grant(const fabric::Sge& range, Access access) override {
+  absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, Access access) override {
     if (counts_.grants >= spy_.grants_max_) return absl::ResourceExhaustedError("no more grants");
-    absl::StatusOr<uint32_t> rkey = real_->Grant(range, access);
-    if (rkey.ok()) counts_.grants_max = std::max(counts_.grants_max, ++counts_.grants);
-    return rkey;
+    absl::StatusOr<fabric::Granted> granted = real_->Grant(range, access);
+    if (granted.ok()) counts_.grants_max = std::max(counts_.grants_max, ++counts_.grants);
+    return granted;
   }
   void Revoke(uint32_t rkey, uint64_t wr_id) override {
     --counts_.grants;

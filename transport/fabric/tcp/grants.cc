@@ -2,9 +2,9 @@
 
 namespace hawser::fabric {
 
-uint32_t GrantTable::Add(const Sge& range, QueuePair::Access access) {
+Granted GrantTable::Add(const Sge& range, QueuePair::Access access) {
   if (first_free_ == kNone) {
-    if (grants_.size() == kGrantsMax) return 0;
+    if (grants_.size() == kGrantsMax) return {};
     first_free_ = static_cast<uint16_t>(grants_.size());
     grants_.push_back({.generation = salt_});
   }
@@ -12,12 +12,13 @@ uint32_t GrantTable::Add(const Sge& range, QueuePair::Access access) {
   Grant& grant = grants_[index];
   first_free_ = grant.next_free;
   if (++grant.generation == 0) grant.generation = 1;
-  grant.address = reinterpret_cast<uint64_t>(range.address);
+  grant.memory = range.address;
   grant.length_bytes = range.length;
   grant.readable_bytes = uint64_t{range.length} * kReadsOfEachByteMax;
   grant.access = access;
   grant.active = true;
-  return static_cast<uint32_t>(grant.generation) << 16 | index;
+  const uint32_t rkey = static_cast<uint32_t>(grant.generation) << 16 | index;
+  return {AddressOf(rkey), rkey};
 }
 
 bool GrantTable::Remove(uint32_t rkey) {
@@ -44,12 +45,14 @@ const GrantTable::Grant* GrantTable::Find(uint32_t rkey) const {
   return grant.active && grant.generation == rkey >> 16 ? &grant : nullptr;
 }
 
-bool GrantTable::Allows(uint32_t rkey, uint64_t address, uint64_t length_bytes,
-                        QueuePair::Access access) const {
+uint8_t* GrantTable::Resolve(uint32_t rkey, uint64_t address, uint64_t length_bytes,
+                             QueuePair::Access access) const {
   const Grant* grant = Find(rkey);
-  if (grant == nullptr || grant->access != access) return false;
-  const uint64_t offset = address - grant->address;  // Wraps if below the range: too large.
-  return length_bytes != 0 && offset < grant->length_bytes && length_bytes <= grant->length_bytes - offset;
+  if (grant == nullptr || grant->access != access) return nullptr;
+  const uint64_t offset = address - AddressOf(rkey);  // Wraps if below the range: too large.
+  const bool inside =
+      length_bytes != 0 && offset < grant->length_bytes && length_bytes <= grant->length_bytes - offset;
+  return inside ? grant->memory + offset : nullptr;
 }
 
 }  // namespace hawser::fabric

@@ -22,15 +22,16 @@ class GrantTable {
   // `salt` makes the rkeys of different queue pairs differ, so that a stray one is refused.
   explicit GrantTable(uint32_t salt) : salt_(static_cast<uint16_t>(salt)) {}
 
-  // Returns the rkey; 0: there are kGrantsMax.
-  uint32_t Add(const Sge& range, QueuePair::Access access);
+  // Rkey 0: there are kGrantsMax.
+  Granted Add(const Sge& range, QueuePair::Access access);
   // False if there is no such grant.
   bool Remove(uint32_t rkey);
 
-  // The peer may access all of [address, address + length_bytes). All three values come from the peer.
-  bool Allows(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
+  // The memory that the peer calls [address, address + length_bytes), if it may access all of it; otherwise null.
+  // All three values come from the peer.
+  uint8_t* Resolve(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
 
-  // Counts a READ that Allows() has allowed. False: it exceeds kReadsOfEachByteMax times the size of the
+  // Counts a READ that Resolve() has allowed. False: it exceeds kReadsOfEachByteMax times the size of the
   // grant.
   bool CountRead(uint32_t rkey, uint32_t length_bytes);
 
@@ -38,7 +39,7 @@ class GrantTable {
   static constexpr uint16_t kNone = kGrantsMax;
 
   struct Grant {
-    uint64_t address = 0;
+    uint8_t* memory = nullptr;
     uint64_t readable_bytes = 0;  // That may still be READ.
     uint32_t length_bytes = 0;
     uint16_t generation = 0;
@@ -46,6 +47,11 @@ class GrantTable {
     QueuePair::Access access = QueuePair::Access::kRead;
     bool active = false;
   };
+
+  // Where the peer is told that the grant begins. An rkey is at least 2^16, so this is at least 2^48, which is no
+  // address of a program. It is not 0, as that of an inline segment is. The ranges of two grants do not overlap,
+  // and no sum with a length wraps.
+  static uint64_t AddressOf(uint32_t rkey) { return uint64_t{rkey} << 32; }
 
   const Grant* Find(uint32_t rkey) const;
 

@@ -167,15 +167,15 @@ size_t TcpQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
   return count;
 }
 
-absl::StatusOr<uint32_t> TcpQueuePair::Grant(const Sge& range, Access access) {
+absl::StatusOr<Granted> TcpQueuePair::Grant(const Sge& range, Access access) {
   if (!regions_.Contains(range)) return regions_.Refusal(range);
   if (state_ == State::kIdle || (state_ == State::kError && !ends_soon())) return NotUsable("Grant");
-  const uint32_t rkey = receive_queue_.grants().Add(range, access);
-  if (rkey == 0) {
+  const Granted granted = receive_queue_.grants().Add(range, access);
+  if (granted.rkey == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("Grant to ", Peer(), ": all ", GrantTable::kGrantsMax,
                                                      " grants of this queue pair are in use"));
   }
-  return rkey;
+  return granted;
 }
 
 void TcpQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {

@@ -51,7 +51,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   bool HasUnpolled() const override {
     return receive_queue_.HasCompletions(/*flush=*/false) || stream_.HasUnread();
   }
-  absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
+  absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   uint32_t push_bytes_max() const override { return pushes_ ? kPushBytesMax : 0; }
   std::optional<uint64_t> answered_read_bytes() const override { return receive_queue_.answered_bytes(); }

@@ -46,13 +46,13 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::BeginSend(const FrameHeader& header, u
 
 TcpReceiveQueue::Verdict TcpReceiveQueue::BeginWrite(const FrameHeader& header, uint8_t** target) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "WRITE");
-  if (!grants_.Allows(header.key, header.address, header.length_bytes, QueuePair::Access::kWrite)) {
+  *target = grants_.Resolve(header.key, header.address, header.length_bytes, QueuePair::Access::kWrite);
+  if (*target == nullptr) {
     Refuse(CompletionStatus::kRemoteAccessError,
            absl::StrFormat("its WRITE to [0x%x, +%u) with rkey 0x%x is not inside anything granted to it",
                            header.address, header.length_bytes, header.key));
     return Verdict::kRefused;
   }
-  *target = reinterpret_cast<uint8_t*>(header.address);
   return Verdict::kOk;
 }
 
@@ -63,7 +63,9 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::AcceptRead(const FrameHeader& header) 
            absl::StrCat("it has more READs outstanding than the ", read_depth_, " agreed"));
     return Verdict::kRefused;
   }
-  if (!grants_.Allows(header.key, header.address, header.length_bytes, QueuePair::Access::kRead)) {
+  const uint8_t* const memory =
+      grants_.Resolve(header.key, header.address, header.length_bytes, QueuePair::Access::kRead);
+  if (memory == nullptr) {
     Refuse(CompletionStatus::kRemoteAccessError,
            absl::StrFormat("its READ of [0x%x, +%u) with rkey 0x%x is not inside anything granted to it",
                            header.address, header.length_bytes, header.key));
@@ -77,8 +79,7 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::AcceptRead(const FrameHeader& header) 
     return Verdict::kRefused;
   }
   if (answers_ == nullptr) answers_.reset(new Answer[answers_mask_ + 1]);
-  answer(answers_accepted_++) = {reinterpret_cast<const uint8_t*>(header.address), header.length_bytes,
-                                 executed_, header.key};
+  answer(answers_accepted_++) = {memory, header.length_bytes, executed_, header.key};
   Executed(0);
   return Verdict::kOk;
 }

@@ -226,14 +226,15 @@ absl::Status VerbsQueuePair::PostReceives(absl::Span<const ReceiveWorkRequest> r
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> VerbsQueuePair::Grant(const Sge& range, Access access) {
+absl::StatusOr<Granted> VerbsQueuePair::Grant(const Sge& range, Access access) {
   if (!memory_.Contains(range)) return memory_.Refusal(range);
   // An idle queue pair does not keep the device open.
   if (state_ == State::kIdle || state_ == State::kError || device_.in_forked_child())
     return NotUsable("Grant");
   absl::StatusOr<uint32_t> rkey = grants_.Grant(range, access);
-  if (rkey.ok() && grants_.queued() > 0) ScheduleOnce();
-  return rkey;
+  if (!rkey.ok()) return rkey.status();
+  if (grants_.queued() > 0) ScheduleOnce();
+  return Granted{reinterpret_cast<uint64_t>(range.address), *rkey};
 }
 
 void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {

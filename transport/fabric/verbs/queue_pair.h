@@ -46,7 +46,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   bool PeerSharesCore() const override { return false; }
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
-  absl::StatusOr<uint32_t> Grant(const Sge& range, Access access) override;
+  absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   void Disconnect() override;
 
