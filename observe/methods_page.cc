@@ -89,7 +89,8 @@ std::string ServedMethods(wire::Snapshot::Reader snapshot, size_t from) {
 }  // namespace
 
 std::string MethodsBody(wire::Snapshot::Reader snapshot, const History&, size_t from) {
-  return absl::StrCat(snapshot.hasServer() ? ServedMethods(snapshot, from) : "", OutgoingCalls(snapshot));
+  return absl::StrCat(snapshot.hasServer() ? ServedMethods(snapshot, from) : "",
+                      from == 0 ? OutgoingCalls(snapshot) : "");
 }
 
 }  // namespace hawser::observe

@@ -141,21 +141,22 @@ std::string ConnectionsLine(wire::Snapshot::Reader snapshot) {
 }
 
 std::string OutgoingLine(wire::Snapshot::Reader snapshot) {
-  uint64_t calls = 0, failed = 0;
-  for (const auto outgoing : snapshot.getOutgoing()) {
-    calls += outgoing.getMethod().getCalls();
-    for (const auto status : outgoing.getMethod().getStatuses()) {
-      if (status.getCode() != 0) failed += status.getCount();
-    }
-  }
-  return absl::StrCat(calls, " made, ", failed, " did not end with OK, ", snapshot.getChannelCallsWaiting(),
+  return absl::StrCat(snapshot.getOutgoingCalls(), " made, ", snapshot.getOutgoingFailed(),
+                      " did not end with OK, ", snapshot.getChannelCallsWaiting(),
                       " wait for a connection or a free slot.");
 }
 
 std::string ProcessLine(wire::Process::Reader process) {
-  return absl::StrCat(BytesText(process.getResidentBytes()), " resident, ", process.getOpenFiles(), " of ",
-                      process.getOpenFilesMax(), " files open, ",
-                      DurationText(static_cast<int64_t>(process.getCpuNs())), " of processor time.");
+  std::string line =
+      absl::StrCat(DurationText(static_cast<int64_t>(process.getCpuNs())), " of processor time");
+  if (process.getResidentBytes() != 0) {
+    absl::StrAppend(&line, ", ", BytesText(process.getResidentBytes()), " resident");
+  }
+  if (process.getOpenFiles() != 0) {
+    absl::StrAppend(&line, ", ", process.getOpenFiles(), " files open");
+    if (process.getOpenFilesMax() != 0) absl::StrAppend(&line, " of ", process.getOpenFilesMax());
+  }
+  return line + ".";
 }
 
 std::string WithoutServer(wire::Snapshot::Reader snapshot) {

@@ -26,7 +26,8 @@ figure{margin:0}.axis{display:flex;justify-content:space-between;font-size:12px;
 )";
 
 constexpr absl::string_view kOverview[] = {"takenUnixNs", "process", "server"};
-constexpr absl::string_view kMethods[] = {"takenUnixNs", "methods", "outgoing", "outgoingLeftOut"};
+constexpr absl::string_view kMethods[] = {"takenUnixNs",     "methods",       "outgoing",
+                                          "outgoingLeftOut", "outgoingCalls", "outgoingFailed"};
 constexpr absl::string_view kCalls[] = {"takenUnixNs", "calls", "callsLeftOut", "slowest", "pollers"};
 constexpr absl::string_view kConnections[] = {
     "takenUnixNs", "connections", "connectionsLeftOut", "totals",        "refusals",

@@ -226,14 +226,15 @@ void AddTls(wire::Tls::Reader tls, Families& families) {
 void AddProcess(wire::Process::Reader process, Families& families) {
   families.Counter("process_cpu_seconds_total", "Processor time of the process, in user and kernel mode.")
       .Add({}, Seconds(process.getCpuNs()));
-  families.Gauge("process_resident_memory_bytes", "Memory of the process that is resident.")
-      .Add({}, static_cast<double>(process.getResidentBytes()));
-  families.Gauge("process_virtual_memory_bytes", "Memory of the process, mapped but not touched included.")
-      .Add({}, static_cast<double>(process.getVirtualBytes()));
-  families.Gauge("process_open_fds", "Open file descriptors.")
-      .Add({}, static_cast<double>(process.getOpenFiles()));
-  families.Gauge("process_max_fds", "The limit of these.")
-      .Add({}, static_cast<double>(process.getOpenFilesMax()));
+  // What is unknown is left out: 0 would be read as a value.
+  const auto add = [&families](const char* name, const char* help, uint64_t value) {
+    if (value != 0) families.Gauge(name, help).Add({}, static_cast<double>(value));
+  };
+  add("process_resident_memory_bytes", "Memory of the process that is resident.", process.getResidentBytes());
+  add("process_virtual_memory_bytes", "Memory of the process, mapped but not touched included.",
+      process.getVirtualBytes());
+  add("process_open_fds", "Open file descriptors.", process.getOpenFiles());
+  add("process_max_fds", "The limit of these.", process.getOpenFilesMax());
   if (process.getStartedUnixNs() == 0) return;
   families.Gauge("process_start_time_seconds", "When the process began, in seconds since 1970.")
       .Add({}, static_cast<double>(process.getStartedUnixNs()) / 1e9);
@@ -242,7 +243,8 @@ void AddProcess(wire::Process::Reader process, Families& families) {
 void AddOutgoing(wire::Snapshot::Reader snapshot, Families& families) {
   auto calls = families.Counter("hawser_channel_calls_total",
                                 "Calls that the process has made and that have ended, by target and status.");
-  auto seconds = families.Histogram("hawser_channel_call_seconds", "From the start of a call to its result.");
+  auto seconds = families.Histogram("hawser_channel_call_seconds",
+                                    "From when the poller has a call to send to its result.");
   for (const auto outgoing : snapshot.getOutgoing()) {
     const wire::Method::Reader method = outgoing.getMethod();
     const Labels labels = {{"target", Value(outgoing.getTarget())}, {"method", Value(method.getName())}};

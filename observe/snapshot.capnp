@@ -31,6 +31,8 @@ struct Snapshot {
   channelCallsWaiting @18 :UInt64;   # Of all channels that there are.
   outgoing @19 :List(OutgoingCalls);  # That the process has made, since it began; by target and method; 500 at most.
   outgoingLeftOut @20 :UInt64;
+  outgoingCalls @21 :UInt64;          # Of all targets and methods, those left out included.
+  outgoingFailed @22 :UInt64;         # That did not end with OK.
 }
 
 struct Process {
@@ -39,10 +41,10 @@ struct Process {
   host @2 :Text;
   startedUnixNs @3 :Int64;   # 0: the kernel does not say.
   cpuNs @4 :UInt64;          # Of all its threads that are or were, in user and kernel mode.
-  residentBytes @5 :UInt64;
+  residentBytes @5 :UInt64;  # This and what follows: 0 is unknown, as where there is no /proc.
   virtualBytes @6 :UInt64;
   openFiles @7 :UInt64;
-  openFilesMax @8 :UInt64;   # RLIMIT_NOFILE.
+  openFilesMax @8 :UInt64;   # RLIMIT_NOFILE; 0: none.
 }
 
 struct Server {
@@ -192,7 +194,7 @@ struct Channel {
 # Calls to one target.
 struct OutgoingCalls {
   target @0 :Text;    # "tcp://kv1:7470"; "(clients)": ServerContext::peer(); "(other)": beyond the first 1000 targets.
-  method @1 :Method;  # Without `running` and bytes. Latency: from the poller's turn that gets the call to the one that has its result.
+  method @1 :Method;  # Without `running` and bytes. Latency: from when the poller gets the call to the turn that has its result.
 }
 
 struct ChannelCounts {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "hawser/base/peer_text.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/json.h"
 #include "hawser/observe/page.h"
@@ -193,8 +194,23 @@ StatusService::Result StatusService::Health() {
 
 std::string StatusService::Metrics() {
   std::string text = ToPrometheus(Take());
-  if (options_.metrics) absl::StrAppend(&text, options_.metrics());
-  if (!text.empty() && text.back() != '\n') text.push_back('\n');  // The last line has to end, too.
+  if (!options_.metrics) return text;
+  std::string own;
+  const char* failed = nullptr;
+  std::string why;
+  // The library's metrics are worth most when something is wrong.
+  KJ_IF_MAYBE (exception, kj::runCatchingExceptions([&] { own = options_.metrics(); })) {
+    failed = "it threw an exception: ";
+    why = std::string(View(exception->getDescription()));
+  } else if (!IsUtf8(own)) {
+    failed = "its text is not UTF-8";
+  }
+  if (failed != nullptr) {
+    return absl::StrCat(text, "# The program's own metrics are not here: ", failed, EscapePeerText(why),
+                        "\n");
+  }
+  absl::StrAppend(&text, own);
+  if (text.back() != '\n') text.push_back('\n');  // The last line has to end, too.
   return text;
 }
 

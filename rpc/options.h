@@ -196,7 +196,8 @@ struct ServerOptions {
   // that cannot be; Server::status_url() says where. Every program that reaches the address can read it. Shutdown()
   // gives up the port, so that the next process can have it. Empty: nowhere.
   std::string status_address = {};
-  // Metrics of the program's own, which stand behind the library's at /metrics: see observe::StatusServer::Options::metrics.
+  // Metrics of the program's own, which follow the library's at /metrics: see observe::StatusServer::Options::metrics. What
+  // the function uses outlives the server.
   std::function<std::string()> metrics = {};
   // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that know its address only,
   // such as the tool `hawser`, can call it then. Clients that `authorize` refuses do not get it.

@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_INTERNAL_CHANNEL_CORE_H_
 #define HAWSER_RPC_INTERNAL_CHANNEL_CORE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -109,9 +110,10 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void AwaitRequest(UntypedCall& call);
   // Removes `call` from the queue that it waits in.
   void Forget(UntypedCall& call);
-  // A call that the poller got at `begun_ns` has its result.
+  // A call that began at `begun_ns` has its result.
   void CountEnd(const Method& method, absl::StatusCode code, int64_t begun_ns) {
-    if (outgoing_ != nullptr) outgoing_->Add(method, code, poller_.now_ns() - begun_ns);
+    // What begins and ends in one turn may begin after the turn's own time.
+    if (outgoing_) outgoing_->Add(method, code, std::max<int64_t>(poller_.now_ns() - begun_ns, 0));
   }
   // Calls call.HandOver() in the next turn of the thread that drives.
   void HandOverSoon(UntypedCall& call);
@@ -196,11 +198,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   int64_t failed_ns_ = 0;           // When.
   absl::Status why_closed_;
 
-  CallQueue queue_;                                  // To be sent.
-  CallQueue awaiting_;                               // To be sent again, once their requests are back.
-  std::optional<ChannelList::Entry> entry_;          // If it dials. Reads `queue_`.
-  std::shared_ptr<OutgoingCalls::Target> outgoing_;  // Null: WithoutConnection().
-  UntypedCall* ended_first_ = nullptr;               // To be handed over, in this order.
+  CallQueue queue_;                          // To be sent.
+  CallQueue awaiting_;                       // To be sent again, once their requests are back.
+  std::optional<ChannelList::Entry> entry_;  // If it dials. Reads `queue_`.
+  OutgoingCalls::Counting outgoing_;         // Empty: WithoutConnection().
+  UntypedCall* ended_first_ = nullptr;       // To be handed over, in this order.
   UntypedCall* ended_last_ = nullptr;
   std::vector<std::pair<ChannelState, absl::Status>> news_;
   std::vector<absl::AnyInvocable<void()>> on_closed_;

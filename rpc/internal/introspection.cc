@@ -162,6 +162,8 @@ void Introspector::Answer(DeferredCall call) const {
 
 void CutSnapshot(observe::wire::Snapshot::Builder snapshot, uint64_t bytes_max) {
   if (BytesOf(snapshot) <= bytes_max) return;
+  for (auto outgoing : snapshot.getOutgoing()) outgoing.getMethod().disownLatency();
+  if (BytesOf(snapshot) <= bytes_max) return;
   snapshot.setConnectionsLeftOut(snapshot.getConnectionsLeftOut() + snapshot.getConnections().size());
   snapshot.disownConnections();
   if (BytesOf(snapshot) <= bytes_max) return;
@@ -171,6 +173,9 @@ void CutSnapshot(observe::wire::Snapshot::Builder snapshot, uint64_t bytes_max) 
   if (BytesOf(snapshot) <= bytes_max) return;
   snapshot.setChannelsLeftOut(snapshot.getChannelsLeftOut() + snapshot.getChannels().size());
   snapshot.disownChannels();
+  if (BytesOf(snapshot) <= bytes_max) return;
+  snapshot.setOutgoingLeftOut(snapshot.getOutgoingLeftOut() + snapshot.getOutgoing().size());
+  snapshot.disownOutgoing();
   if (BytesOf(snapshot) <= bytes_max) return;
   for (auto method : snapshot.getMethods()) method.disownLatency();
   if (BytesOf(snapshot) <= bytes_max) return;

@@ -43,6 +43,11 @@ struct EndedTotals {
     for (size_t code = 0; code < kStatusCodes; ++code) by_code[code] += calls.ended[code].value();
     latency.Add(calls.latency);
   }
+  void Add(const EndedTotals& more) {
+    for (size_t code = 0; code < kStatusCodes; ++code) by_code[code] += more.by_code[code];
+    for (size_t i = 0; i < latency.counts.size(); ++i) latency.counts[i] += more.latency.counts[i];
+    latency.sum_ns += more.latency.sum_ns;
+  }
 };
 
 // The calls of one method that have ended on one poller.

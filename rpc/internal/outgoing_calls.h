@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/observe/histogram.h"
 #include "hawser/rpc/internal/method_counts.h"
 #include "hawser/rpc/method.h"
 #include "hawser/transport/poller.h"
@@ -24,9 +26,11 @@ namespace hawser::internal {
 // Thread: any.
 class OutgoingCalls {
  public:
-  // Different targets, and methods of one target; what is beyond counts as the one called kOther.
+  // Different targets. At the limit one without channels makes room: its calls are those of kOther from then on. If all have
+  // channels, a further one is kOther.
   static constexpr size_t kTargetsMax = 1000;
-  static constexpr size_t kMethodsMax = 256;
+  // Methods, those of each target and each poller counted apart: some 2 KiB each. What is beyond is the method kOther.
+  static constexpr size_t kMethodsMax = 8192;
   static constexpr char kOther[] = "(other)";
   // The target of calls to the clients of a server (ServerContext::peer()).
   static constexpr char kClients[] = "(clients)";
@@ -35,42 +39,74 @@ class OutgoingCalls {
   // Thread: Add(): on the poller. The rest: any.
   class Target {
    public:
-    Target() = default;
+    explicit Target(std::atomic<size_t>& methods_of_all) : methods_of_all_(methods_of_all) {}
     ~Target();
     Target(const Target&) = delete;
     Target& operator=(const Target&) = delete;
 
     // A call has ended with `code`, after `ns`.
     void Add(const Method& method, absl::StatusCode code, int64_t ns) {
-      OfMethod* of = recent_[PlaceOf(method)].load(std::memory_order_relaxed);
+      OfMethod* of = recent_[PlaceOf(method)];
       if (of == nullptr || of->interface_id != method.interface_id || of->ordinal != method.ordinal)
           [[unlikely]] {
         of = &Find(method);
       }
-      of->ended[StatusIndex(code)].Add();
-      of->latency.Add(ns);
+      of->calls.ended[StatusIndex(code)].Add();
+      of->calls.latency.Add(ns);
     }
 
    private:
     friend class OutgoingCalls;
 
-    struct OfMethod : EndedCalls {
+    struct OfMethod {
       uint64_t interface_id = 0;
       uint16_t ordinal = 0;
       std::string name = kOther;
-      bool is_other = true;  // Of all methods beyond kMethodsMax.
       OfMethod* next = nullptr;
+      EndedCalls calls;
     };
-    // So many methods are found at once; of those that share a place the latest.
-    static constexpr size_t kRecent = 8;
+    // So many methods are found without a look into `by_id_`; two of the same place by turns are not.
+    static constexpr size_t kPlaces = 64;
 
-    static size_t PlaceOf(const Method& method) { return (method.interface_id + method.ordinal) % kRecent; }
+    static size_t PlaceOf(const Method& method) { return (method.interface_id + method.ordinal) % kPlaces; }
     [[gnu::noinline, gnu::cold]] OfMethod& Find(const Method& method);
+    OfMethod& New();
 
-    std::array<std::atomic<OfMethod*>, kRecent> recent_ = {};
-    std::atomic<OfMethod*> first_{nullptr};      // Of a list that only grows, at its front.
-    size_t methods_ = 0;                         // On the poller.
+    // Methods of all targets.
+    std::atomic<size_t>& methods_of_all_;
+    std::atomic<OfMethod*> first_{nullptr};      // The list only grows, at its front.
+    std::atomic<int> channels_{0};               // Added with OutgoingCalls::mutex_ locked.
     const transport::Poller* poller_ = nullptr;  // Guarded by OutgoingCalls::mutex_.
+
+    // ---- On the poller.
+    std::array<OfMethod*, kPlaces> recent_ = {};
+    absl::flat_hash_map<std::pair<uint64_t, uint16_t>, OfMethod*> by_id_;
+    OfMethod* other_ = nullptr;
+  };
+
+  // By which one channel counts its calls. Empty, it has none. It may be destroyed on any thread, after its last Add(), and in a
+  // child after fork().
+  class Counting {
+   public:
+    Counting() = default;
+    Counting(Counting&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
+    Counting& operator=(Counting&& other) noexcept {
+      std::swap(target_, other.target_);
+      return *this;
+    }
+    ~Counting() {
+      // So that the next poller sees all that this one has written.
+      if (target_ != nullptr) target_->channels_.fetch_sub(1, std::memory_order_release);
+    }
+
+    Target* operator->() const { return target_; }
+    explicit operator bool() const { return target_ != nullptr; }
+
+   private:
+    friend class OutgoingCalls;
+    explicit Counting(Target& target) : target_(&target) {}
+
+    Target* target_ = nullptr;
   };
 
   struct Totals {
@@ -80,20 +116,33 @@ class OutgoingCalls {
     uint16_t ordinal = 0;
     EndedTotals ended;
   };
+  struct View {
+    std::vector<Totals> totals;  // By target and method. Targets that have channels come first.
+    uint64_t left_out = 0;       // Pairs of target and method beyond the limit.
+    uint64_t calls = 0;          // Of all targets and methods.
+    uint64_t failed = 0;         // Those of them that did not end with OK.
+  };
 
   // Those of this process: a child made by fork() begins with none.
   static OutgoingCalls& Process();
 
-  // For one channel to `target` on `poller`, which holds it while it lives.
-  std::shared_ptr<Target> To(const std::string& target, const transport::Poller& poller);
+  // For one channel to `target` on `poller`.
+  Counting To(const std::string& target, const transport::Poller& poller);
 
-  // By target and method, the first `totals_max` by target and name.
-  std::vector<Totals> Look(size_t totals_max, uint64_t& left_out) const;
+  View Look(size_t totals_max) const;
 
  private:
+  // One for each poller that has, or had, channels to the target; one without channels goes to the next poller.
+  using OfPollers = std::vector<std::shared_ptr<Target>>;
+
+  static bool HasChannels(const OfPollers& targets);
+  // Makes the calls of a target without channels those of kOther. False: there is none.
+  bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  std::atomic<size_t> methods_{0};
   mutable absl::Mutex mutex_;
-  // One for each poller that has, or had, channels to the target; one that nobody holds goes to the next poller.
-  std::map<std::string, std::vector<std::shared_ptr<Target>>> targets_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, OfPollers> targets_ ABSL_GUARDED_BY(mutex_);
+  EndedTotals without_target_ ABSL_GUARDED_BY(mutex_);  // See MakeRoom().
 };
 
 }  // namespace hawser::internal

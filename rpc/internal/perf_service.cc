@@ -232,7 +232,6 @@ void PerfService::Answer(Waiting waiting) {
   }
   if (is_closed) return waiting.call.Finish(ShuttingDown());
   if (buffer == nullptr) {
-    // A power of two, so that sizes that rise slowly do not need a new one each.
     absl::StatusOr<Buffer> made = host_.AllocateOn(waiting.scheme, key.second);
     if (!made.ok()) return waiting.call.Finish(made.status());
     memset(made->data(), kByte, key.second);

@@ -29,12 +29,11 @@ namespace hawser::internal {
 
 // The service that clients measure a server with (rpc/hawser/perf.capnp).
 //
-// What clients can make the server hold: for each network the payload that answers to `get` share, a
-// kSharedPoolFraction-th of the pool at most, and smaller ones before it while answers refer to them; for each call with a
-// larger payload, or one whose size ends within a word, the payload of its own answer, which counts against the client's
-// host like any response; and kRawPortsMax raw ports, which have 24 MiB each at most. The shared sizes are powers of two,
-// so all shared payloads of a network are twice the largest at most. One goes when nothing of more than half its size was
-// asked for during Settings::keep, or when memory is short, in either case unless an answer refers to it.
+// What clients can make the server hold: for each network payloads that answers to `get` share, one for each power of two
+// up to a kSharedPoolFraction-th of the pool, so twice that in all; for each call with a larger payload, or one whose size
+// ends within a word, the payload of its own answer, which counts against the client's host like any response; and
+// kRawPortsMax raw ports, which have 24 MiB each at most. A shared payload goes when it was not asked for during
+// Settings::keep, or when memory is short, in either case unless an answer refers to it.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
 //           no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
@@ -108,7 +107,7 @@ class PerfService final : public Service {
   SocketAddress AddressFor(absl::string_view known_as) const;
   uint64_t payload_bytes_max() const;
   bool IsShared(uint64_t bytes) const;
-  // `bytes` of `payload` were asked for.
+  // The size of the payload for `bytes`.
   uint64_t SharedSizeFor(uint64_t bytes) const;
 
   absl::Status StartThreadOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -15,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "hawser/base/fork.h"
 #include "hawser/observe/histogram.h"
 #include "hawser/rpc/internal/channel_list.h"
 #include "hawser/rpc/internal/outgoing_calls.h"
@@ -31,30 +34,38 @@ int64_t Ns(const timeval& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + int64_t{time.tv_usec} * 1000;
 }
 
-// Since 1970; 0 if the kernel does not say. Ticks since the machine was booted, proc(5).
-int64_t StartedUnixNs() {
-  std::ifstream file("/proc/self/stat");
-  std::string text;
-  std::getline(file, text);
-  // The name of the program is in parentheses and may contain some; the 22nd field is the 20th behind it.
-  size_t at = text.rfind(')');
-  for (int field = 0; field < 20 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
-  if (at == std::string::npos) return 0;
-  const int64_t ticks = std::strtoll(text.c_str() + at, nullptr, 10);
-  timespec since_boot = {};
-  clock_gettime(CLOCK_BOOTTIME, &since_boot);
-  const int64_t age_ns = int64_t{since_boot.tv_sec} * 1'000'000'000 + since_boot.tv_nsec -
-                         ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK));
-  return absl::GetCurrentTimeNanos() - age_ns;
-}
+// When this process began.
+struct Started {
+  // Ticks since the machine was booted, proc(5).
+  Started() {
+    std::ifstream file("/proc/self/stat");
+    std::string text;
+    std::getline(file, text);
+    // The name of the program is in parentheses and may contain some; the 22nd field is the 20th behind it.
+    size_t at = text.rfind(')');
+    for (int field = 0; field < 20 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
+    if (at == std::string::npos) return;
+    const int64_t ticks = std::strtoll(text.c_str() + at, nullptr, 10);
+    timespec since_boot = {};
+    clock_gettime(CLOCK_BOOTTIME, &since_boot);
+    const int64_t age_ns = int64_t{since_boot.tv_sec} * 1'000'000'000 + since_boot.tv_nsec -
+                           ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK));
+    unix_ns = absl::GetCurrentTimeNanos() - age_ns;
+  }
 
-// 0 if the folder cannot be read. The folder itself is open meanwhile, and is not counted.
+  int64_t unix_ns = 0;  // 0: the kernel does not say.
+};
+
+// 0: unknown.
 uint64_t OpenFiles() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
-  if (folder == nullptr) return 0;
+  // Linux 6.2 and later say it so. To count them takes 0.4 ms for a thousand.
+  struct stat folder = {};
+  if (stat("/proc/self/fd", &folder) == 0 && folder.st_size > 0) return static_cast<uint64_t>(folder.st_size);
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(opendir("/proc/self/fd"), &closedir);
+  if (opened == nullptr) return 0;
   uint64_t entries = 0;
-  while (readdir(folder.get()) != nullptr) ++entries;
-  return entries - std::min<uint64_t>(entries, 3);  // ".", ".." and the folder.
+  while (readdir(opened.get()) != nullptr) ++entries;
+  return entries - std::min<uint64_t>(entries, 3);  // ".", ".." and the folder, which is open meanwhile.
 }
 
 void FillInProcess(observe::wire::Process::Builder process) {
@@ -63,9 +74,9 @@ void FillInProcess(observe::wire::Process::Builder process) {
   process.setName(program_invocation_short_name);
   process.setPid(static_cast<uint32_t>(getpid()));
   process.setHost(host);
-  // It would differ from one snapshot to the next by what the two clocks do.
-  static const int64_t started_unix_ns = StartedUnixNs();
-  process.setStartedUnixNs(started_unix_ns);
+  // Computed once: the two clocks differ a little each time.
+  static constinit PerProcess<Started> started;
+  process.setStartedUnixNs(started.Get().unix_ns);
   rusage used = {};
   getrusage(RUSAGE_SELF, &used);
   process.setCpuNs(static_cast<uint64_t>(Ns(used.ru_utime) + Ns(used.ru_stime)));
@@ -77,7 +88,7 @@ void FillInProcess(observe::wire::Process::Builder process) {
   process.setOpenFiles(OpenFiles());
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);
-  process.setOpenFilesMax(files.rlim_cur);
+  if (files.rlim_cur != RLIM_INFINITY) process.setOpenFilesMax(files.rlim_cur);
 }
 
 void FillInCounts(const ChannelCounts& from, observe::wire::ChannelCounts::Builder to) {
@@ -105,9 +116,11 @@ void FillInChannels(observe::wire::Snapshot::Builder snapshot) {
 }
 
 void FillInOutgoing(observe::wire::Snapshot::Builder snapshot) {
-  uint64_t left_out = 0;
-  const std::vector<OutgoingCalls::Totals> all = OutgoingCalls::Process().Look(kOutgoingMax, left_out);
-  snapshot.setOutgoingLeftOut(left_out);
+  const OutgoingCalls::View view = OutgoingCalls::Process().Look(kOutgoingMax);
+  const std::vector<OutgoingCalls::Totals>& all = view.totals;
+  snapshot.setOutgoingLeftOut(view.left_out);
+  snapshot.setOutgoingCalls(view.calls);
+  snapshot.setOutgoingFailed(view.failed);
   auto list = snapshot.initOutgoing(static_cast<unsigned>(all.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
     list[i].setTarget(ToKj(all[i].target));

@@ -352,9 +352,9 @@ void UntypedCall::Move(CallStage::Event event) {
 }
 
 void UntypedCall::RunSend() {
-  begun_ns_ = core_->poller().now_ns();
+  begun_ns_ = core_->poller().NowForDeadlineNs();
   if (deadline_ns_ == kNotYet) {
-    deadline_ns_ = DeadlineNs(core_->poller().NowForDeadlineNs(), timeout_ns_);
+    deadline_ns_ = DeadlineNs(begun_ns_, timeout_ns_);
     waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   }
   if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));

@@ -157,7 +157,7 @@ class UntypedCall final : transport::ResponseHandler {
   uint8_t resends_ = 0;
   bool request_comes_back_ = false;
   uint16_t metadata_segment_ = 0;  // Of the request; 0: none. Used by the caller.
-  int64_t begun_ns_ = 0;           // When the poller got it.
+  int64_t begun_ns_ = 0;           // When RunSend() ran.
   int64_t deadline_ns_ = 0;
   transport::Connection* connection_ = nullptr;  // kSent
   transport::ExchangeId exchange_;

@@ -343,20 +343,29 @@ TEST(CutSnapshotTest, WhatIsLargestGoesFirstAndTheCountsStay) {
   for (auto each : builder.initMethods(1000)) each.initLatency().initCounts(103);
   builder.setChannelsLeftOut(7);
   for (auto each : builder.initChannels(200)) each.setAddress("tcp://kv1:7470");
+  builder.setOutgoingLeftOut(3);
+  for (auto each : builder.initOutgoing(500)) each.initMethod().initLatency().initCounts(103);
   internal::CutSnapshot(builder, bytes());
   EXPECT_EQ(snapshot.getConnections().size(), 1000u) << "it fits";
 
   struct Left {
-    unsigned connections, calls, channels, methods;
+    unsigned connections, calls, channels, outgoing, methods;
     bool has_latency;
   };
-  for (const Left& left : {Left{0, 200, 200, 1000, true}, Left{0, 0, 200, 1000, true},
-                           Left{0, 0, 0, 1000, true}, Left{0, 0, 0, 1000, false}, Left{0, 0, 0, 0, false}}) {
+  for (const Left& left :
+       {Left{1000, 200, 200, 500, 1000, true}, Left{0, 200, 200, 500, 1000, true},
+        Left{0, 0, 200, 500, 1000, true}, Left{0, 0, 0, 500, 1000, true}, Left{0, 0, 0, 0, 1000, true},
+        Left{0, 0, 0, 0, 1000, false}, Left{0, 0, 0, 0, 0, false}}) {
     const uint64_t bytes_max = bytes() - 1;
     internal::CutSnapshot(builder, bytes_max);
     EXPECT_LE(bytes(), bytes_max);
     EXPECT_EQ(snapshot.getConnections().size(), left.connections);
-    EXPECT_EQ(snapshot.getConnectionsLeftOut(), 1005u);
+    EXPECT_EQ(snapshot.getConnectionsLeftOut(), 1005 - left.connections);
+    EXPECT_EQ(snapshot.getOutgoing().size(), left.outgoing);
+    EXPECT_EQ(snapshot.getOutgoingLeftOut(), 503 - left.outgoing);
+    if (left.outgoing != 0) {
+      EXPECT_FALSE(snapshot.getOutgoing()[0].getMethod().hasLatency());
+    }
     EXPECT_EQ(snapshot.getCalls().size(), left.calls);
     EXPECT_EQ(snapshot.getCallsLeftOut(), 200 - left.calls);
     EXPECT_EQ(snapshot.getChannels().size(), left.channels);
