@@ -35,10 +35,13 @@ inline constexpr size_t kSmallClassBytes[] = {
 inline constexpr size_t kSmallClasses = std::size(kSmallClassBytes);
 inline constexpr size_t kPartClasses = 20;
 
-// Above: four classes to each doubling, so a buffer is at most a quarter larger than what was asked for. Each
-// buffer is a region of its own.
+// Above: steps of a quarter of a power of two, up to the next one, so a buffer is at most a quarter larger than what was
+// asked for. One class more holds that power of two and what goes with it: what came with a page in the same message fits a
+// receive buffer, which has 4 KiB by default. Each buffer is a region of its own.
 inline constexpr size_t kLargeBase = 256 << 10;
-inline constexpr size_t kLargeClasses = 4 * 16;  // Up to 16 GiB.
+inline constexpr size_t kBesidePageBytes = 4096;
+inline constexpr size_t kLargePerDoubling = 5;
+inline constexpr size_t kLargeClasses = kLargePerDoubling * 16;  // Up to 16 GiB.
 inline constexpr size_t kSizeClasses = kSmallClasses + kLargeClasses;
 
 inline bool IsSmall(size_t size_class) { return size_class < kSmallClasses; }
@@ -47,8 +50,9 @@ inline bool IsInParts(size_t size_class) { return size_class < kPartClasses; }
 inline size_t ClassBytes(size_t size_class) {
   if (IsSmall(size_class)) return kSmallClassBytes[size_class];
   const size_t step = size_class - kSmallClasses;
-  const size_t base = kLargeBase << (step / 4);
-  return base + (step % 4 + 1) * (base / 4);
+  const size_t base = kLargeBase << (step / kLargePerDoubling);
+  const size_t quarters = step % kLargePerDoubling + 1;
+  return quarters <= 4 ? base + quarters * (base / 4) : 2 * base + kBesidePageBytes;
 }
 
 // What is mapped and registered at once for buffers of the class.

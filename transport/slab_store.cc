@@ -17,7 +17,8 @@ SlabStore::SlabStore(std::shared_ptr<fabric::Fabric> fabric, size_t limit_bytes,
 }
 
 Block* SlabStore::TakeLarger(size_t size_class) {
-  const size_t end = IsSmall(size_class) ? kSmallClasses : std::min(size_class + 5, kSizeClasses);
+  const size_t end =
+      IsSmall(size_class) ? kSmallClasses : std::min(size_class + kLargePerDoubling + 1, kSizeClasses);
   for (size_t larger = size_class + 1; larger < end; ++larger) {
     if (Block* const block = Take(larger); block != nullptr) return block;
   }

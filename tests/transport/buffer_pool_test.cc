@@ -62,6 +62,16 @@ TEST(BufferPoolTest, ABufferTakesAtMostAQuarterMoreAnd512) {
   }
 }
 
+TEST(BufferPoolTest, ALargePageHasFourKiBForWhatComesWithIt) {
+  for (size_t page = 512 * kKiB; page < 16 * kGiB; page *= 2) {
+    EXPECT_EQ(BufferPool::CapacityOf(page), page);
+    for (size_t beside : {size_t{1}, 4 * kKiB}) {
+      EXPECT_EQ(BufferPool::CapacityOf(page + beside), page + 4 * kKiB);
+    }
+    EXPECT_EQ(BufferPool::CapacityOf(page + 4 * kKiB + 1), page + page / 4);
+  }
+}
+
 // With what is left over where a slab is divided. Of each class, the buffers for the size that suits it least.
 TEST(BufferPoolTest, ManyBuffersTakeAtMostAQuarterMoreAnd512Each) {
   for (size_t size = 1; size < kMiB; size = BufferPool::CapacityOf(size) + 1) {
@@ -277,6 +287,14 @@ TEST(BufferPoolTest, AFreeBufferOfALargerClassServesWhenThereIsNoOther) {
   const Lease small = Acquire(pool, 100);
   EXPECT_EQ(small.size_bytes(), 64 * kKiB);
   EXPECT_EQ(pool.stats().leased_bytes, 2 * 64 * kKiB);
+}
+
+TEST(BufferPoolTest, AFreeLargeBufferServesForHalfItsSizeAndNoLess) {
+  for (size_t size : {kMiB, 896 * kKiB}) {
+    BufferPool pool(NewFabric(), {.limit_bytes = 2 * kMiB + kMiB / 2});
+    Acquire(pool, 2 * kMiB);
+    EXPECT_EQ(Acquire(pool, size).size_bytes(), size == kMiB ? 2 * kMiB : size);
+  }
 }
 
 TEST(BufferPoolTest, ALeaseOutlivesThePoolAndTheFabricsOwner) {
