@@ -11,6 +11,7 @@
 #include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/exceptions.h"
@@ -19,6 +20,7 @@
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
+#include "hawser/rpc/trace.h"
 
 namespace hawser {
 
@@ -227,6 +229,12 @@ class [[nodiscard]] Call {
     return call_.request().Attach(bytes, std::move(owner));
   }
 
+  // Says something of this call in its span: see ServerContext::SetSpanAttribute(). CHECK: as request().
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+    CheckUnsent();
+    call_.SetSpanAttribute(key, value);
+  }
+
   // Sends the request; do not use request() afterwards. Never blocks, and runs no code of the application but
   // Begin() of the channel's interceptors (rpc/interceptor.h). Every error becomes the result. If the server did
   // not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a CHECK. The result
@@ -240,7 +248,9 @@ class [[nodiscard]] Call {
  private:
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
-      internal::Misused("request(), Attach() or Send() on a Call that was sent, or moved from", method_name_);
+      internal::Misused(
+          "request(), Attach(), SetSpanAttribute() or Send() on a Call that was sent, or moved from",
+          method_name_);
   }
 
   internal::CallHandle call_;

@@ -11,12 +11,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/trace.h"
 
 namespace hawser {
 
@@ -111,7 +113,11 @@ class [[nodiscard]] DynamicCall {
   absl::Status Attach(capnp::DynamicStruct::Builder into, kj::StringPtr name, capnp::Data::Reader bytes,
                       std::shared_ptr<const void> owner);
 
-  // As Call::Send().
+  // As those of Call.
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+    CheckUnsent();
+    call_.SetSpanAttribute(key, value);
+  }
   PendingDynamicCall Send();
 
  private:
@@ -119,8 +125,9 @@ class [[nodiscard]] DynamicCall {
               capnp::StructSchema results);
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
-      internal::Misused("request(), Attach() or Send() on a DynamicCall that was sent, or moved from",
-                        method_name_);
+      internal::Misused(
+          "request(), Attach(), SetSpanAttribute() or Send() on a DynamicCall that was sent, or moved from",
+          method_name_);
   }
 
   internal::CallHandle call_;

@@ -5,14 +5,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <concepts>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
@@ -35,10 +39,21 @@ namespace {
 constexpr size_t kQueueMax = 4096;
 // In one line, so that a line stays below some 2 MB.
 constexpr size_t kLineSpansMax = 1024;
+constexpr size_t kLineAttributeBytesMax = 1 << 20;  // What applications say of them.
 constexpr size_t kStatusTextMax = 256;
 
 constexpr absl::string_view kServiceName = "service.name";
 constexpr absl::string_view kServiceInstanceId = "service.instance.id";
+
+constexpr absl::string_view kSystem = "rpc.system";
+constexpr absl::string_view kService = "rpc.service";
+constexpr absl::string_view kMethod = "rpc.method";
+constexpr absl::string_view kStatusCode = "rpc.response.status_code";
+constexpr absl::string_view kTransport = "network.transport";
+constexpr absl::string_view kPeerAddress = "network.peer.address";
+constexpr absl::string_view kPeerPort = "network.peer.port";
+constexpr absl::string_view kServerAddress = "server.address";
+constexpr absl::string_view kServerPort = "server.port";
 
 // Of opentelemetry-proto's trace.proto.
 constexpr int kKindServer = 2;
@@ -66,8 +81,20 @@ std::string Attribute(absl::string_view key, absl::string_view value) {
 }
 
 // 64-bit integers are strings in Protobuf's JSON.
-std::string Attribute(absl::string_view key, uint16_t value) {
+std::string Attribute(absl::string_view key, int64_t value) {
   return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"intValue\":\"", value, "\"}}");
+}
+
+// Not for a literal, which is a text.
+std::string Attribute(absl::string_view key, std::same_as<bool> auto value) {
+  return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"boolValue\":", value ? "true" : "false", "}}");
+}
+
+// The keys that a span has from this sink: an application's attribute with one of them would be its second.
+constexpr absl::string_view kOwnKeys[] = {kSystem,   kService,       kMethod,     kTransport, kPeerAddress,
+                                          kPeerPort, kServerAddress, kServerPort, kStatusCode};
+bool IsOwnKey(absl::string_view key) {
+  return std::find(std::begin(kOwnKeys), std::end(kOwnKeys), key) != std::end(kOwnKeys);
 }
 
 // By opentelemetry.io, "Semantic conventions for gRPC spans": the others are what the client did wrong, or what it
@@ -132,7 +159,9 @@ class OtlpTraceSink::Writer {
                      .start = span.start,
                      .end = span.end,
                      .code = span.status.code(),
-                     .text = std::string(span.status.message().substr(0, kStatusTextMax))};
+                     .text = std::string(span.status.message().substr(0, kStatusTextMax)),
+                     .attributes = {span.attributes.begin(), span.attributes.end()},
+                     .dropped_attributes = span.dropped_attributes};
     absl::MutexLock lock(&mutex_);
     if (queue_.size() >= kQueueMax) {
       ++dropped_;
@@ -166,6 +195,8 @@ class OtlpTraceSink::Writer {
     absl::Time end;
     absl::StatusCode code;
     std::string text;
+    std::vector<SpanAttribute> attributes;
+    uint32_t dropped_attributes;
 
     std::string ToJson() const {
       const size_t dot = method.rfind('.');
@@ -177,11 +208,11 @@ class OtlpTraceSink::Writer {
           ",\"name\":", Quote(method), ",\"kind\":", kind == Span::Kind::kClient ? kKindClient : kKindServer,
           ",\"startTimeUnixNano\":", Nanoseconds(start), ",\"endTimeUnixNano\":", Nanoseconds(end),
           ",\"attributes\":[");
-      absl::StrAppend(&json, Attribute("rpc.system", "hawser"), ",",
-                      Attribute("rpc.service", has_service ? method.substr(0, dot) : ""), ",",
-                      Attribute("rpc.method", has_service ? method.substr(dot + 1) : method), ",",
-                      PeerAttributes(), ",",
-                      Attribute("rpc.response.status_code", absl::StatusCodeToString(code)), "]");
+      absl::StrAppend(&json, Attribute(kSystem, "hawser"), ",",
+                      Attribute(kService, has_service ? method.substr(0, dot) : ""), ",",
+                      Attribute(kMethod, has_service ? method.substr(dot + 1) : method), ",",
+                      PeerAttributes(), ",", Attribute(kStatusCode, absl::StatusCodeToString(code)));
+      AppendAttributes(json);
       if (code != absl::StatusCode::kOk) {
         const bool is_error = kind == Span::Kind::kClient || IsErrorOfServer(code);
         absl::StrAppend(&json, ",\"status\":{", is_error ? absl::StrCat("\"code\":", kStatusError, ",") : "",
@@ -192,15 +223,39 @@ class OtlpTraceSink::Writer {
 
     std::string PeerAttributes() const {
       const absl::StatusOr<transport::Uri> peer = transport::ParseUri(peer_address);
-      if (!peer.ok()) return Attribute("network.peer.address", peer_address);
-      std::string attributes = absl::StrCat(Attribute("network.transport", peer->scheme), ",",
-                                            Attribute("network.peer.address", peer->host), ",",
-                                            Attribute("network.peer.port", peer->port));
+      if (!peer.ok()) return Attribute(kPeerAddress, peer_address);
+      std::string of_peer =
+          absl::StrCat(Attribute(kTransport, peer->scheme), ",", Attribute(kPeerAddress, peer->host), ",",
+                       Attribute(kPeerPort, int64_t{peer->port}));
       if (kind == Span::Kind::kClient) {
-        absl::StrAppend(&attributes, ",", Attribute("server.address", peer->host), ",",
-                        Attribute("server.port", peer->port));
+        absl::StrAppend(&of_peer, ",", Attribute(kServerAddress, peer->host), ",",
+                        Attribute(kServerPort, int64_t{peer->port}));
       }
-      return attributes;
+      return of_peer;
+    }
+
+    // The application's, the end of the list, and how many are not in it.
+    void AppendAttributes(std::string& json) const {
+      uint32_t dropped = dropped_attributes;
+      for (const SpanAttribute& each : attributes) {
+        if (IsOwnKey(each.key)) {
+          ++dropped;
+        } else {
+          json += ",";
+          json += std::visit([&each](const auto& value) { return Attribute(each.key, value); }, each.value);
+        }
+      }
+      json += "]";
+      if (dropped != 0) absl::StrAppend(&json, ",\"droppedAttributesCount\":", dropped);
+    }
+
+    size_t attribute_bytes() const {
+      size_t bytes = 0;
+      for (const SpanAttribute& each : attributes) {
+        const auto* const value = std::get_if<std::string>(&each.value);
+        bytes += each.key.size() + (value != nullptr ? value->size() : sizeof(int64_t));
+      }
+      return bytes;
     }
   };
 
@@ -232,7 +287,9 @@ class OtlpTraceSink::Writer {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(this, &Writer::HasWork));
         if (queue_.empty()) return;
-        while (!queue_.empty() && spans.size() < kLineSpansMax) {
+        size_t attribute_bytes = 0;
+        while (!queue_.empty() && spans.size() < kLineSpansMax && attribute_bytes < kLineAttributeBytesMax) {
+          attribute_bytes += queue_.front().attribute_bytes();
           spans.push_back(std::move(queue_.front()));
           queue_.pop_front();
         }
@@ -257,7 +314,7 @@ class OtlpTraceSink::Writer {
 
   // False: not all of it was written. Then the next line begins on a line of its own.
   bool Write(std::string line) {
-    if (is_torn_) line.insert(0, "\n");
+    if (is_torn_) line.insert(line.begin(), '\n');
     const absl::string_view path = options_.path;
     struct stat file = {};
     if (fstat(file_.get(), &file) == 0 && S_ISREG(file.st_mode) &&

@@ -27,6 +27,9 @@ namespace hawser {
 // DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS; the others are answers that the server
 // meant to give.
 //
+// Behind these are the application's own (rpc/trace.h, SetSpanAttribute()). One with the key of one of these is left out, and
+// counted in droppedAttributesCount like those that exceeded the bounds.
+//
 // Thread:   any. A thread of its own writes. OnSpan() copies the span and waits for no file.
 // Lifetime: the destructor writes what is queued. A child made by fork() has no sink until it sets one.
 // Failure:  the log tells once when a write fails, and when one succeeds again; a span that cannot be written, or that finds

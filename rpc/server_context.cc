@@ -42,6 +42,10 @@ MetadataView ServerContext::metadata() const { return internal::MetadataOfReques
 
 Metadata& ServerContext::reply_metadata() { return call_->reply_metadata(); }
 
+void ServerContext::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+  call_->SetSpanAttribute(key, value);
+}
+
 const std::string& ServerContext::peer_address() const { return call_->connection().peer_address(); }
 
 std::string ServerContext::call_id() const { return call_->Id(); }

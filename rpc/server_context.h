@@ -14,10 +14,12 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
+#include "hawser/rpc/trace.h"
 #include "hawser/tls/peer_identity.h"
 
 namespace hawser {
@@ -86,6 +88,11 @@ class ServerContext {
   // not OK becomes Internal. After Defer() it goes with what the DeferredCall finishes with, not with an error that the
   // handler returns.
   Metadata& reply_metadata();
+
+  // Says something of this call in its span (rpc/trace.h), such as context.SetSpanAttribute("page.number", 7). A second time
+  // with the same key takes the place of the first. Has no effect if the call has no span: there is no trace sink, or the
+  // call is not sampled. What exceeds kSpanAttributesMax or kSpanAttributeBytesMax is left out, and counted.
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value);
 
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;

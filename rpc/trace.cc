@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
@@ -109,10 +111,12 @@ class Sink {
 class OpenSpan final : public Interceptor::Call {
  public:
   OpenSpan(std::shared_ptr<TraceSink> sink, Span::Kind kind, TraceContext context, const TraceContext* parent,
-           const Method& method, const std::string& peer_address, absl::Time start)
+           const Method& method, const std::string& peer_address, absl::Time start,
+           std::shared_ptr<internal::SpanAttributes> attributes)
       : sink_(std::move(sink)),
         kind_(kind),
         context_(std::move(context)),
+        attributes_(std::move(attributes)),
         method_(method.name),
         peer_address_(peer_address),
         start_(start) {
@@ -120,8 +124,11 @@ class OpenSpan final : public Interceptor::Call {
   }
 
   void OnEnd(const absl::Status& status) override {
+    internal::SpanAttributes::Taken taken;
+    if (attributes_ != nullptr) taken = attributes_->Take();
     internal::CallUser("the TraceSink, given", method_, [&] {
-      sink_->OnSpan({kind_, context_, parent_span_id_, method_, peer_address_, start_, absl::Now(), status});
+      sink_->OnSpan({kind_, context_, parent_span_id_, method_, peer_address_, start_, absl::Now(), status,
+                     taken.attributes, taken.dropped});
     });
   }
 
@@ -129,6 +136,7 @@ class OpenSpan final : public Interceptor::Call {
   const std::shared_ptr<TraceSink> sink_;
   const Span::Kind kind_;
   const TraceContext context_;
+  const std::shared_ptr<internal::SpanAttributes> attributes_;  // Null: there are none.
   std::optional<std::array<uint8_t, 8>> parent_span_id_;
   const std::string method_;
   const std::string peer_address_;
@@ -169,6 +177,22 @@ TraceContext Child(const TraceContext* parent, const TraceOptions& options) {
   }
   child.span_id = NewId<8>();
   return child;
+}
+
+std::variant<std::string, int64_t, bool> Owned(const SpanValue& value) {
+  if (const auto* const text = std::get_if<absl::string_view>(&value.get())) return std::string(*text);
+  if (const auto* const number = std::get_if<int64_t>(&value.get())) return *number;
+  return std::get<bool>(value.get());
+}
+
+// As kSpanAttributeBytesMax counts.
+size_t BytesOf(const SpanValue& value) {
+  const auto* const text = std::get_if<absl::string_view>(&value.get());
+  return text != nullptr ? text->size() : sizeof(int64_t);
+}
+size_t BytesOf(const SpanAttribute& attribute) {
+  const auto* const text = std::get_if<std::string>(&attribute.value);
+  return attribute.key.size() + (text != nullptr ? text->size() : sizeof(int64_t));
 }
 
 }  // namespace
@@ -225,10 +249,34 @@ const TraceRef& CurrentTrace() {
 TraceScope::TraceScope(const TraceRef& trace) : outer_(std::exchange(current_trace, &trace)) {}
 TraceScope::~TraceScope() { current_trace = outer_; }
 
+void SpanAttributes::Set(absl::string_view key, const SpanValue& value) {
+  MutexLock lock(mutex_);
+  std::vector<SpanAttribute>& attributes = set_.attributes;
+  const auto old = std::find_if(attributes.begin(), attributes.end(),
+                                [key](const SpanAttribute& each) { return each.key == key; });
+  if (old != attributes.end()) {
+    bytes_ -= BytesOf(*old);
+    attributes.erase(old);
+  }
+  const size_t bytes = key.size() + BytesOf(value);
+  if (key.empty() || attributes.size() == kSpanAttributesMax || bytes > kSpanAttributeBytesMax - bytes_) {
+    ++set_.dropped;
+    return;
+  }
+  bytes_ += bytes;
+  attributes.push_back({std::string(key), Owned(value)});
+}
+
+SpanAttributes::Taken SpanAttributes::Take() {
+  MutexLock lock(mutex_);
+  return std::exchange(set_, {});
+}
+
 bool HasTrace(const TraceRef& inherited) { return inherited != nullptr || Sink::Process().is_set(); }
 
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
-                                                   const TraceRef& inherited, Metadata& metadata) {
+                                                   const TraceRef& inherited, Metadata& metadata,
+                                                   std::shared_ptr<SpanAttributes> attributes) {
   const std::optional<TraceContext> own = TraceIn(metadata.view());
   const TraceContext* const parent = own.has_value()        ? &*own
                                      : inherited != nullptr ? &inherited->context
@@ -244,7 +292,7 @@ std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const s
   PutTrace(context, metadata);
   if (!context.is_sampled) return nullptr;
   return std::make_unique<OpenSpan>(std::move(sink), Span::Kind::kClient, std::move(context), parent, method,
-                                    peer_address, absl::Now());
+                                    peer_address, absl::Now(), std::move(attributes));
 }
 
 bool HasTraceIn(MetadataView metadata) { return metadata.Get(kTraceParent).has_value(); }
@@ -266,11 +314,12 @@ std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const s
     return nullptr;
   }
   TraceContext context = Child(parent.has_value() ? &*parent : nullptr, options);
-  trace = std::make_shared<const CarriedTrace>(CarriedTrace{context});
+  auto attributes = context.is_sampled ? std::make_shared<SpanAttributes>() : nullptr;
+  trace = std::make_shared<const CarriedTrace>(CarriedTrace{context, /*makes_spans=*/true, attributes});
   if (!context.is_sampled) return nullptr;
   return std::make_unique<OpenSpan>(std::move(sink), Span::Kind::kServer, std::move(context),
                                     parent.has_value() ? &*parent : nullptr, method, peer_address,
-                                    absl::Now() - age);
+                                    absl::Now() - age, std::move(attributes));
 }
 
 }  // namespace internal

@@ -1,15 +1,21 @@
 #ifndef HAWSER_RPC_TRACE_H_
 #define HAWSER_RPC_TRACE_H_
 
+#include <algorithm>
 #include <array>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 
 namespace hawser {
 
@@ -35,6 +41,44 @@ struct TraceContext {
   static const TraceContext* Current();
 };
 
+// What the application says of a call in its span: ServerContext::SetSpanAttribute() of a call that it handles,
+// Call::SetSpanAttribute() of one that it makes. Of one span at most so many are kept, of so many bytes in all: those of keys
+// and texts, and 8 for each other value. Each further one is left out and counted.
+inline constexpr size_t kSpanAttributesMax = 32;
+inline constexpr size_t kSpanAttributeBytesMax = 4096;
+
+struct SpanAttribute {
+  std::string key;  // Not empty. A span has each key once.
+  std::variant<std::string, int64_t, bool> value;
+};
+
+// A text, an integer or a bool, as an argument of SetSpanAttribute(). It refers to the text.
+class SpanValue {
+ public:
+  SpanValue(absl::string_view text) : value_(text) {}  // NOLINT(google-explicit-constructor)
+  SpanValue(const std::string& text)
+      : value_(absl::string_view(text)) {}                          // NOLINT(google-explicit-constructor)
+  SpanValue(const char* text) : value_(absl::string_view(text)) {}  // NOLINT(google-explicit-constructor)
+  // An integer above 2^63 - 1 counts as that.
+  template <std::integral Value>
+  SpanValue(Value value) : value_(Stored(value)) {}  // NOLINT(google-explicit-constructor)
+
+  const std::variant<absl::string_view, int64_t, bool>& get() const { return value_; }
+
+ private:
+  static bool Stored(bool value) { return value; }
+  template <std::signed_integral Value>
+  static int64_t Stored(Value value) {
+    return value;
+  }
+  template <std::unsigned_integral Value>
+  static int64_t Stored(Value value) {
+    return static_cast<int64_t>(std::min<uint64_t>(value, std::numeric_limits<int64_t>::max()));
+  }
+
+  std::variant<absl::string_view, int64_t, bool> value_;
+};
+
 // One call, as one of its two sides saw it. Valid during OnSpan().
 struct Span {
   enum class Kind : uint8_t {
@@ -51,6 +95,8 @@ struct Span {
   absl::Time end;
   // At a client the call's result; at a server the handler's answer. Messages may quote what a peer sent.
   const absl::Status& status;
+  absl::Span<const SpanAttribute> attributes = {};  // The application's own.
+  uint32_t dropped_attributes = 0;                  // Those that were left out.
 };
 
 // Takes the spans of this process.

@@ -34,6 +34,15 @@ class Logging : public PlainPages {
   }
   // end of snippet
 
+  // snippet: span_attributes
+  absl::Status Write(hawser::ServerContext& context, Pages::WriteParams::Reader request,
+                     Pages::WriteResults::Builder reply) override {
+    context.SetSpanAttribute("page.number", request.getNumber());
+    context.SetSpanAttribute("page.is_empty", request.getPage().size() == 0);
+    return PlainPages::Write(context, request, reply);
+  }
+  // end of snippet
+
   void LogLine(std::string line) {
     absl::MutexLock lock(&log_mutex_);
     logged = std::move(line);
@@ -57,10 +66,15 @@ TEST(TracesTest, AHandlerKnowsItsTraceAndTheSpansAreInTheFile) {
     absl::MutexLock lock(&store.log_mutex_);
     EXPECT_TRUE(absl::StartsWith(store.logged, "read 7 for trace 00-4bf92f3577b34da6a3ce929d0e0e4736-"));
   }
+  auto write = pages.Write({.metadata = &sampled});
+  write.request().setNumber(7);
+  write.SetSpanAttribute("job", "nightly");
+  EXPECT_TRUE(write.Send().Wait().ok());
   EXPECT_TRUE(Eventually([&] {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();
-    return absl::StrContains(text.str(), "pages.capnp:Pages.read");
+    return absl::StrContains(text.str(), "pages.capnp:Pages.read") &&
+           absl::StrContains(text.str(), "page.is_empty") && absl::StrContains(text.str(), "nightly");
   }));
   EXPECT_TRUE(hawser::SetTraceSink(nullptr).ok());
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/trace.h"
 #include "hawser/transport/message.h"
 
 namespace hawser {
@@ -62,6 +63,7 @@ class CallHandle {
   const Method& method() const;
   // Until Send().
   transport::OutgoingMessage& request();
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value);
   void Send();
 
   // Call one of Wait() and Then(), once, after Send().

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/cancel_scope.h"
@@ -96,6 +97,9 @@ class ServerCall {
   transport::IncomingMessage& request() { return *request_; }
   transport::OutgoingMessage& reply();
   Metadata& reply_metadata();
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+    if (trace_ != nullptr && trace_->attributes != nullptr) trace_->attributes->Set(key, value);
+  }
   absl::Duration TimeRemaining() const;
   bool cancelled() const;
   void OnCancel(absl::AnyInvocable<void()> callback);

@@ -7,9 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/base/mutex.h"
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
@@ -25,10 +29,31 @@ std::string HexOfId(const std::array<uint8_t, N>& id) {
   return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), N});
 }
 
+// What the application says of one call, for its span.
+// Thread: any. What is set once the span has ended is lost.
+class SpanAttributes {
+ public:
+  // Takes the place of what was set with this key. One that is beyond the bounds, or has no key, is left out.
+  void Set(absl::string_view key, const SpanValue& value);
+
+  struct Taken {
+    std::vector<SpanAttribute> attributes;
+    uint32_t dropped = 0;
+  };
+  Taken Take();
+
+ private:
+  Mutex mutex_;
+  Taken set_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 // A trace as the calls of this process carry it on.
 struct CarriedTrace {
   TraceContext context;
   bool makes_spans = true;  // False: a peer's, beyond TraceOptions::peers_spans_per_second.
+  // Of the span of the call that is handled; null: that has none.
+  std::shared_ptr<SpanAttributes> attributes = nullptr;
 };
 using TraceRef = std::shared_ptr<const CarriedTrace>;  // Null: no trace.
 
@@ -60,9 +85,10 @@ bool HasTrace(const TraceRef& inherited);
 
 // Adds the trace to the metadata of a client's call to `peer_address`. A traceparent that the application has put there
 // takes the place of `inherited`. Metadata that would exceed its bounds with the trace goes without. Returns the span, which
-// ends with the call; nullptr: there is none.
+// ends with the call and has `attributes`, unless these are null; nullptr: there is none.
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
-                                                   const TraceRef& inherited, Metadata& metadata);
+                                                   const TraceRef& inherited, Metadata& metadata,
+                                                   std::shared_ptr<SpanAttributes> attributes);
 
 // Whether a request came with a trace.
 bool HasTraceIn(MetadataView metadata);

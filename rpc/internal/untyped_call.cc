@@ -87,6 +87,9 @@ CallHandle CallHandle::To(UntypedCall& call) {
 void CallHandle::Release() { call_->Unref(); }
 const Method& CallHandle::method() const { return call_->method(); }
 transport::OutgoingMessage& CallHandle::request() { return call_->request(); }
+void CallHandle::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+  call_->SetSpanAttribute(key, value);
+}
 void CallHandle::Send() { call_->Send(); }
 CallResult CallHandle::Wait() { return call_->Wait(); }
 void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
@@ -184,6 +187,13 @@ void UntypedCall::Send() {
   if (cancelled) Cancel();
 }
 
+void UntypedCall::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+  // Without a sink a trace is only passed on.
+  if (intercepted_ == nullptr || !intercepted_->is_traced || !AnyCallMayHaveTrace()) return;
+  if (intercepted_->attributes == nullptr) intercepted_->attributes = std::make_shared<SpanAttributes>();
+  intercepted_->attributes->Set(key, value);
+}
+
 void UntypedCall::PrepareExtras(const CallOptions& options) {
   scope_ = options.scope.get();
   const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
@@ -208,8 +218,8 @@ bool UntypedCall::BeginExtras() {
     }
     Metadata& metadata = intercepted_->metadata;
     if (intercepted_->is_traced) {
-      intercepted_->interception.Adopt(
-          BeginClientSpan(method_, core_->peer_address(), intercepted_->trace, metadata));
+      intercepted_->interception.Adopt(BeginClientSpan(method_, core_->peer_address(), intercepted_->trace,
+                                                       metadata, std::move(intercepted_->attributes)));
     }
     const std::shared_ptr<const PeerIdentity> identity = core_->peer_identity();
     intercepted_->refused = intercepted_->interception.Begin(

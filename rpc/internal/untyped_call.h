@@ -47,6 +47,7 @@ class UntypedCall final : transport::ResponseHandler {
   std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
   const Method& method() const { return method_; }
   transport::OutgoingMessage& request() { return *request_; }
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value);
   void Send();
 
   CallResult Wait();
@@ -146,7 +147,8 @@ class UntypedCall final : transport::ResponseHandler {
     Interception interception;
     absl::Status refused;  // Not OK: the status of the interceptor that refused the call.
     bool is_traced = false;
-    TraceRef trace;  // That the call, and its callback, carry on.
+    TraceRef trace;                              // That the call, and its callback, carry on.
+    std::shared_ptr<SpanAttributes> attributes;  // Null: none was set.
   };
   std::unique_ptr<Intercepted> intercepted_;  // Null: the channel has no interceptors, and the call no trace.
 

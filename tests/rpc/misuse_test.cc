@@ -18,7 +18,8 @@ class MisuseDeathTest : public testing::Test {
 };
 
 constexpr char kSent[] =
-    "request\\(\\), Attach\\(\\) or Send\\(\\) on a Call that was sent, or moved from.*Probe.act";
+    "request\\(\\), Attach\\(\\), SetSpanAttribute\\(\\) or Send\\(\\) on a Call that was sent, or moved "
+    "from.*Probe.act";
 constexpr char kTaken[] = "twice on one PendingCall.*Probe.act";
 
 TEST_F(MisuseDeathTest, ACallIsSentOnce) {
@@ -27,6 +28,7 @@ TEST_F(MisuseDeathTest, ACallIsSentOnce) {
   EXPECT_DEATH((void)call.Send(), kSent);
   EXPECT_DEATH(call.Attach(Buffer()), kSent);
   EXPECT_DEATH(call.request(), kSent);
+  EXPECT_DEATH(call.SetSpanAttribute("key", 1), kSent);
 }
 
 TEST_F(MisuseDeathTest, ACallThatWasMovedFromIsNotSent) {

@@ -98,6 +98,30 @@ TEST_F(OtlpTraceSinkTest, ASpanIsOneRequestOnOneLine) {
       "\"message\":\"no \\\"tow\\\"\\\\n\\\\xff\\\\u202e\"}}]}]}]}\n");
 }
 
+TEST_F(OtlpTraceSinkTest, AttributesOfTheApplicationFollowThoseOfTheCall) {
+  const auto sink = Open(path_);
+  const absl::Status ok;
+  const std::vector<SpanAttribute> attributes = {{"a \"key\"", std::string("a \"value\"\n\xff")},
+                                                 {"rpc.method", std::string("another")},
+                                                 {"pages", int64_t{-5}},
+                                                 {"hit", true},
+                                                 {"dirty", false}};
+  sink->OnSpan({Span::Kind::kServer, context_, std::nullopt, "m", "p", start_, start_, ok, attributes, 2});
+  sink->Flush();
+  EXPECT_THAT(
+      Written(),
+      HasSubstr("{\"key\":\"rpc.response.status_code\",\"value\":{\"stringValue\":\"OK\"}},"
+                "{\"key\":\"a \\\"key\\\"\",\"value\":{\"stringValue\":\"a \\\"value\\\"\\\\n\\\\xff\"}},"
+                "{\"key\":\"pages\",\"value\":{\"intValue\":\"-5\"}},"
+                "{\"key\":\"hit\",\"value\":{\"boolValue\":true}},"
+                "{\"key\":\"dirty\",\"value\":{\"boolValue\":false}}],"
+                "\"droppedAttributesCount\":3}"));
+  EXPECT_EQ(truncate(path_.c_str(), 0), 0);
+  sink->OnSpan({Span::Kind::kServer, context_, std::nullopt, "m", "p", start_, start_, ok});
+  sink->Flush();
+  EXPECT_THAT(Written(), Not(HasSubstr("droppedAttributesCount")));
+}
+
 TEST_F(OtlpTraceSinkTest, TheFirstSpanOfATraceHasNoParentAndASuccessNoStatus) {
   const auto sink = Open(path_);
   const absl::Status ok;
@@ -295,6 +319,16 @@ TEST_F(BlockedSinkTest, TheQueueHas4096SpansAndWhatFindsItFullIsDroppedAndCounte
   EXPECT_EQ(sink_->dropped(), 10u);
 }
 
+TEST_F(BlockedSinkTest, ALineIsNoLongerBecauseItsSpansHaveManyAttributes) {
+  const std::vector<SpanAttribute> attributes = {{"key", std::string(kSpanAttributeBytesMax - 3, 'x')}};
+  for (int i = 0; i < 1000; ++i) {
+    sink_->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok_, attributes});
+  }
+  const std::string all = ReadAll();
+  EXPECT_EQ(SpansIn(all), 1001u);
+  for (const absl::string_view line : absl::StrSplit(all, '\n')) EXPECT_LT(line.size(), 2'000'000u);
+}
+
 TEST_F(BlockedSinkTest, EachSpanOfALineThatCannotBeWrittenCounts) {
   Add(100);
   CloseReader();  // From here on write(2) fails, and does not end the process.
@@ -325,15 +359,24 @@ TEST_F(OtlpTraceSinkTest, AFileThatHasItsSizeTakesNoMoreUntilItIsTruncated) {
 
 TEST_F(OtlpTraceSinkTest, CallsAreWritten) {
   TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t number) {
+    context.SetSpanAttribute("page.number", number);
+    return absl::OkStatus();
+  };
   const auto sink = Open(path_);
   ASSERT_THAT(SetTraceSink(sink), IsOk());
-  ASSERT_THAT(SendAct(server.Connect(), 1).Wait(), IsOk());
+  auto call = probe::ProbeStub(server.Connect()).Act();
+  call.request().setNumber(7);
+  call.SetSpanAttribute("job", "nightly");
+  ASSERT_THAT(call.Send().Wait(), IsOk());
   EXPECT_TRUE(Eventually([&] {
     sink->Flush();
     const std::string written = Written();
     return written.find("\"kind\":2") != std::string::npos && written.find("\"kind\":3") != std::string::npos;
   }));
   EXPECT_THAT(Written(), HasSubstr("\"name\":\"probe.capnp:Probe.act\""));
+  EXPECT_THAT(Written(), HasSubstr("{\"key\":\"page.number\",\"value\":{\"intValue\":\"7\"}}"));
+  EXPECT_THAT(Written(), HasSubstr("{\"key\":\"job\",\"value\":{\"stringValue\":\"nightly\"}}"));
 }
 
 TEST_F(OtlpTraceSinkTest, AChildOfForkDestroysItsCopyAndHasNoSink) {

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -76,12 +78,21 @@ class Spans final : public TraceSink {
     std::string peer;
     absl::Status status;
     absl::Time start, end;
+    std::vector<SpanAttribute> attributes;
+    uint32_t dropped_attributes;
   };
 
   void OnSpan(const Span& span) override {
     EXPECT_LE(span.start, span.end);
-    Kept kept = {span.context, span.parent_span_id, std::string(span.peer_address),
-                 span.status,  span.start,          span.end};
+    Kept kept = {span.context,
+                 span.parent_span_id,
+                 std::string(span.peer_address),
+                 span.status,
+                 span.start,
+                 span.end,
+                 {},
+                 span.dropped_attributes};
+    kept.attributes.assign(span.attributes.begin(), span.attributes.end());
     absl::MutexLock lock(&mutex_);
     kept_.emplace_back(span.kind == Span::Kind::kClient ? "client" : "server", std::move(kept));
   }
@@ -289,6 +300,114 @@ TEST_F(TraceTest, ASpanHasTheStatusOfItsSide) {
   EXPECT_EQ(SendAct(back.Connect(), 1).Wait().status(), absl::NotFoundError("no tow"));
   EXPECT_EQ(spans->Take(2, "client")[0].status, absl::NotFoundError("no tow"));
   EXPECT_EQ(spans->Take(2, "server")[0].status, absl::NotFoundError("no tow"));
+}
+
+using AttributeValue = std::variant<std::string, int64_t, bool>;
+
+// By key.
+std::map<std::string, AttributeValue> AttributesOf(const Spans::Kept& span) {
+  std::map<std::string, AttributeValue> by_key;
+  for (const SpanAttribute& each : span.attributes) by_key[each.key] = each.value;
+  EXPECT_EQ(by_key.size(), span.attributes.size()) << "a key comes once";
+  return by_key;
+}
+
+TEST_F(TraceTest, EachSideAddsAttributesToItsOwnSpan) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
+  back.probe.on_act = [](ServerContext& context, uint64_t number) {
+    context.SetSpanAttribute("text", "first");
+    context.SetSpanAttribute("text", std::string("second"));
+    context.SetSpanAttribute("number", number);
+    context.SetSpanAttribute("largest", std::numeric_limits<uint64_t>::max());
+    context.SetSpanAttribute("negative", -1);
+    context.SetSpanAttribute("hit", false);
+    return absl::OkStatus();
+  };
+  auto call = probe::ProbeStub(back.Connect()).Act();
+  call.request().setNumber(7);
+  call.SetSpanAttribute("job", absl::string_view("nightly"));
+  call.SetSpanAttribute("retry", true);
+  ASSERT_THAT(call.Send().Wait(), IsOk());
+  const std::map<std::string, AttributeValue> of_server = {{"text", std::string("second")},
+                                                           {"number", int64_t{7}},
+                                                           {"largest", std::numeric_limits<int64_t>::max()},
+                                                           {"negative", int64_t{-1}},
+                                                           {"hit", false}};
+  const std::map<std::string, AttributeValue> of_client = {{"job", std::string("nightly")}, {"retry", true}};
+  EXPECT_EQ(AttributesOf(spans->Take(2, "server")[0]), of_server);
+  const Spans::Kept client = spans->Take(2, "client")[0];
+  EXPECT_EQ(AttributesOf(client), of_client);
+  EXPECT_EQ(client.dropped_attributes, 0u);
+}
+
+TEST_F(TraceTest, AttributesBeyondTheirNumberOrBytesAreCounted) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
+  back.probe.on_act = [](ServerContext& context, uint64_t) {
+    for (size_t i = 0; i < kSpanAttributesMax + 3; ++i) context.SetSpanAttribute(absl::StrCat("k", i), i);
+    context.SetSpanAttribute("k0", "another value of it");
+    context.SetSpanAttribute("", "no key");
+    return absl::OkStatus();
+  };
+  auto call = probe::ProbeStub(back.Connect()).Act();
+  call.SetSpanAttribute("too long", std::string(kSpanAttributeBytesMax, 'x'));
+  call.SetSpanAttribute("abc", std::string(kSpanAttributeBytesMax - 4, 'x'));
+  call.SetSpanAttribute("d", "");
+  call.SetSpanAttribute("e", "");
+  call.SetSpanAttribute("abc", "short");
+  call.SetSpanAttribute("number", 1);
+  ASSERT_THAT(call.Send().Wait(), IsOk());
+  const Spans::Kept server = spans->Take(2, "server")[0], client = spans->Take(2, "client")[0];
+  EXPECT_EQ(AttributesOf(server).size(), kSpanAttributesMax);
+  EXPECT_EQ(AttributesOf(server)["k0"], AttributeValue(std::string("another value of it")));
+  EXPECT_EQ(server.dropped_attributes, 4u);
+  const std::map<std::string, AttributeValue> of_client = {
+      {"abc", std::string("short")}, {"d", std::string()}, {"number", int64_t{1}}};
+  EXPECT_EQ(AttributesOf(client), of_client);
+  EXPECT_EQ(client.dropped_attributes, 2u);
+}
+
+TEST_F(TraceTest, ADeferredCallAddsAttributesUntilItsAnswer) {
+  auto spans = std::make_shared<Spans>();
+  ASSERT_THAT(SetTraceSink(spans), IsOk());
+  back.probe.on_act = [this](ServerContext& context, uint64_t number) {
+    context.SetSpanAttribute("before", true);
+    absl::Status deferred = back.held.Handler()(context, number);
+    return number == 2 ? absl::NotFoundError("it answers at once, too") : deferred;
+  };
+  const auto channel = back.Connect();
+  auto first = SendAct(channel, 1);
+  DeferredCall call = back.held.Take();
+  call.context().SetSpanAttribute("after", true);
+  call.Finish();
+  ASSERT_THAT(first.Wait(), IsOk());
+  EXPECT_EQ(AttributesOf(spans->Take(2, "server")[0]).size(), 2u);
+  EXPECT_THAT(SendAct(channel, 2).Wait(), HasCode(absl::StatusCode::kNotFound));
+  DeferredCall late = back.held.Take();
+  EXPECT_EQ(AttributesOf(spans->Take(4, "server")[1]).size(), 1u);
+  late.context().SetSpanAttribute("after", true);  // Of a span that has ended.
+  late.Finish();
+}
+
+TEST_F(TraceTest, AttributesOfACallWithoutASpanHaveNoEffect) {
+  back.probe.on_act = [](ServerContext& context, uint64_t) {
+    context.SetSpanAttribute("key", "value");
+    return absl::OkStatus();
+  };
+  const auto channel = back.Connect();
+  const auto calls = [&] {
+    auto call = probe::ProbeStub(channel).Act();
+    call.SetSpanAttribute("key", "value");
+    return call.Send().Wait().status();
+  };
+  EXPECT_THAT(calls(), IsOk());
+  auto spans = std::make_shared<Spans>();
+  ASSERT_THAT(SetTraceSink(spans, {.sample_rate = 0}), IsOk());
+  EXPECT_THAT(calls(), IsOk());
+  ASSERT_THAT(SetTraceSink(nullptr), IsOk());
+  EXPECT_THAT(calls(), IsOk());
+  EXPECT_EQ(spans->size(), 0u);
 }
 
 TEST_F(TraceTest, ATraceThatIsNotSampledMakesNoSpansAndIsPassedOn) {
