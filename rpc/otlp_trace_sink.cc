@@ -37,9 +37,10 @@ namespace hawser {
 namespace {
 
 constexpr size_t kQueueMax = 4096;
-// In one line, so that a line stays below some 2 MB.
-constexpr size_t kLineSpansMax = 1024;
-constexpr size_t kLineAttributeBytesMax = 1 << 20;  // What applications say of them.
+// That are written without a look at the queue.
+constexpr size_t kSpansAtOnce = 1024;
+// A line ends with the span that reaches this, which has some 25 KB at most: the Collector's receiver cuts a line at 1 MiB.
+constexpr size_t kLineBytes = 768 << 10;
 constexpr size_t kStatusTextMax = 256;
 
 constexpr absl::string_view kServiceName = "service.name";
@@ -248,15 +249,6 @@ class OtlpTraceSink::Writer {
       json += "]";
       if (dropped != 0) absl::StrAppend(&json, ",\"droppedAttributesCount\":", dropped);
     }
-
-    size_t attribute_bytes() const {
-      size_t bytes = 0;
-      for (const SpanAttribute& each : attributes) {
-        const auto* const value = std::get_if<std::string>(&each.value);
-        bytes += each.key.size() + (value != nullptr ? value->size() : sizeof(int64_t));
-      }
-      return bytes;
-    }
   };
 
   static std::string ResourceOf(const Options& options) {
@@ -287,27 +279,29 @@ class OtlpTraceSink::Writer {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(this, &Writer::HasWork));
         if (queue_.empty()) return;
-        size_t attribute_bytes = 0;
-        while (!queue_.empty() && spans.size() < kLineSpansMax && attribute_bytes < kLineAttributeBytesMax) {
-          attribute_bytes += queue_.front().attribute_bytes();
+        while (!queue_.empty() && spans.size() < kSpansAtOnce) {
           spans.push_back(std::move(queue_.front()));
           queue_.pop_front();
         }
       }
-      const bool is_written = Write(Line(spans));
-      absl::MutexLock lock(&mutex_);
-      done_ += spans.size();
-      if (!is_written) dropped_ += spans.size();
+      while (!spans.empty()) {
+        const size_t before = spans.size();
+        const bool is_written = Write(Line(spans));
+        const size_t count = before - spans.size();
+        absl::MutexLock lock(&mutex_);
+        done_ += count;
+        if (!is_written) dropped_ += count;
+      }
     }
   }
 
-  std::string Line(const std::deque<Queued>& spans) const {
+  // Takes the spans of one line.
+  std::string Line(std::deque<Queued>& spans) const {
     std::string line = absl::StrCat("{\"resourceSpans\":[{\"resource\":{\"attributes\":[", resource_,
                                     "]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[");
-    bool is_first = true;
-    for (const Queued& span : spans) {
-      absl::StrAppend(&line, is_first ? "" : ",", span.ToJson());
-      is_first = false;
+    for (bool is_first = true; !spans.empty() && line.size() < kLineBytes; is_first = false) {
+      absl::StrAppend(&line, is_first ? "" : ",", spans.front().ToJson());
+      spans.pop_front();
     }
     return line + "]}]}]}\n";
   }

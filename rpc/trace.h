@@ -1,6 +1,8 @@
 #ifndef HAWSER_RPC_TRACE_H_
 #define HAWSER_RPC_TRACE_H_
 
+#include <kj/string.h>
+
 #include <algorithm>
 #include <array>
 #include <concepts>
@@ -43,7 +45,8 @@ struct TraceContext {
 
 // What the application says of a call in its span: ServerContext::SetSpanAttribute() of a call that it handles,
 // Call::SetSpanAttribute() of one that it makes. Of one span at most so many are kept, of so many bytes in all: those of keys
-// and texts, and 8 for each other value. Each further one is left out and counted.
+// and texts, and 8 for each other value. Each further one is left out and counted. At a client they are kept until Send(), which
+// decides whether the call is sampled.
 inline constexpr size_t kSpanAttributesMax = 32;
 inline constexpr size_t kSpanAttributeBytesMax = 4096;
 
@@ -59,6 +62,9 @@ class SpanValue {
   SpanValue(const std::string& text)
       : value_(absl::string_view(text)) {}                          // NOLINT(google-explicit-constructor)
   SpanValue(const char* text) : value_(absl::string_view(text)) {}  // NOLINT(google-explicit-constructor)
+  // Also a field of a message: capnp::Text::Reader is one.
+  SpanValue(kj::StringPtr text)
+      : value_(absl::string_view(text.begin(), text.size())) {}  // NOLINT(google-explicit-constructor)
   // An integer above 2^63 - 1 counts as that.
   template <std::integral Value>
   SpanValue(Value value) : value_(Stored(value)) {}  // NOLINT(google-explicit-constructor)

@@ -40,9 +40,10 @@ uint8_t* MapAligned(size_t size_bytes) {
   const auto start = reinterpret_cast<uintptr_t>(mapped);
   const uintptr_t aligned = (start + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
   if (aligned != start) munmap(mapped, aligned - start);
-  if (const size_t rest = start + reserve - (aligned + size_bytes); rest != 0) {
-    munmap(reinterpret_cast<void*>(aligned + size_bytes), rest);
-  }
+  // Whole pages, which have up to 64 KiB on arm64: a buffer need not end with one.
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t end = (aligned + size_bytes + page_bytes - 1) / page_bytes * page_bytes;
+  if (end < start + reserve) munmap(reinterpret_cast<void*>(end), start + reserve - end);
   // This is only advice. If the kernel ignores it, the pages are small.
   madvise(reinterpret_cast<void*>(aligned), size_bytes, MADV_HUGEPAGE);
   return reinterpret_cast<uint8_t*>(aligned);

@@ -81,8 +81,9 @@ absl::Status Parse(const uint8_t* data, size_t length_bytes, ParsedMessage& mess
     if (entry.length_bytes % 8 != 0)
       return Malformed(absl::StrCat("segment of ", entry.length_bytes, " bytes"));
     if (entry.rkey == 0 ? entry.address != 0 : entry.length_bytes == 0) {
-      return Malformed(absl::StrCat("segment ", i, " with address ", absl::Hex(entry.address), ", rkey ",
-                                    entry.rkey, " and length ", entry.length_bytes));
+      // Without the address: the text may reach others than the peer.
+      return Malformed(absl::StrCat("segment ", i, " with ", entry.address != 0 ? "an" : "no",
+                                    " address, rkey ", entry.rkey, " and length ", entry.length_bytes));
     }
     // At most kSegmentsMax times 2^32: no overflow.
     (entry.rkey == 0 ? message.inline_bytes : message.remote_bytes) += entry.length_bytes;

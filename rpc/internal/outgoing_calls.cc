@@ -45,22 +45,25 @@ OutgoingCalls& OutgoingCalls::Process() {
   return calls.Get();
 }
 
-bool OutgoingCalls::HasChannels(const OfPollers& targets) {
-  return std::any_of(targets.begin(), targets.end(), [](const std::shared_ptr<Target>& each) {
-    return each->channels_.load(std::memory_order_acquire) != 0;
-  });
+bool OutgoingCalls::HasChannels(const OfPollers& of_pollers) {
+  return std::any_of(of_pollers.targets.begin(), of_pollers.targets.end(),
+                     [](const std::shared_ptr<Target>& each) {
+                       return each->channels_.load(std::memory_order_acquire) != 0;
+                     });
 }
 
 bool OutgoingCalls::MakeRoom() {
-  const auto unused = std::find_if(targets_.begin(), targets_.end(), [](const auto& each) {
-    return each.first != kOther && each.first != kClients && !HasChannels(each.second);
-  });
-  if (unused == targets_.end()) return false;
-  for (const std::shared_ptr<Target>& each : unused->second) {
+  auto oldest = targets_.end();
+  for (auto at = targets_.begin(); at != targets_.end(); ++at) {
+    if (at->first == kOther || at->first == kClients || HasChannels(at->second)) continue;
+    if (oldest == targets_.end() || at->second.used < oldest->second.used) oldest = at;
+  }
+  if (oldest == targets_.end()) return false;
+  for (const std::shared_ptr<Target>& each : oldest->second.targets) {
     const Target::OfMethod* of = each->first_.load(std::memory_order_acquire);
     for (; of != nullptr; of = of->next) without_target_.Add(of->calls);
   }
-  targets_.erase(unused);
+  targets_.erase(oldest);
   return true;
 }
 
@@ -68,15 +71,20 @@ OutgoingCalls::Counting OutgoingCalls::To(const std::string& target, const trans
   absl::MutexLock lock(&mutex_);
   auto at = targets_.find(target);
   if (at == targets_.end()) {
-    const bool has_room = targets_.size() < kTargetsMax || target == kClients || MakeRoom();
+    const bool is_full =
+        targets_.size() >= kTargetsMax || methods_.load(std::memory_order_relaxed) >= kMethodsMax;
+    const bool made_room = is_full && MakeRoom();
+    const bool has_room = made_room || target == kClients || targets_.size() < kTargetsMax;
     at = targets_.try_emplace(has_room ? target : kOther).first;
   }
-  const auto usable = std::find_if(at->second.begin(), at->second.end(), [&](const auto& each) {
+  at->second.used = ++uses_;
+  auto& of_pollers = at->second.targets;
+  const auto usable = std::find_if(of_pollers.begin(), of_pollers.end(), [&](const auto& each) {
     return each->poller_ == &poller || each->channels_.load(std::memory_order_acquire) == 0;
   });
-  Target* const found = usable != at->second.end()
+  Target* const found = usable != of_pollers.end()
                             ? usable->get()
-                            : at->second.emplace_back(std::make_shared<Target>(methods_)).get();
+                            : of_pollers.emplace_back(std::make_shared<Target>(methods_)).get();
   found->poller_ = &poller;
   found->channels_.fetch_add(1, std::memory_order_relaxed);
   return Counting(*found);
@@ -101,13 +109,15 @@ OutgoingCalls::View OutgoingCalls::Look(size_t totals_max) const {
     }
   };
   count([&](size_t code) { return without_target.by_code[code]; });
-  bool has_other = false;
+  // The row of what made room comes first, so that it is always there: a count does not go back.
+  const bool has_other = without_target.latency.count() != 0 && totals_max != 0;
+  if (has_other) view.totals.push_back({kOther, kOther, 0, 0, without_target});
   for (const auto* const targets : {&with_channels, &without_channels}) {
     for (const auto& [target, of_pollers] : *targets) {
       // The same method on several pollers is one, and so are two of the same name, as schemas in different folders may have:
       // Prometheus refuses a series that is there twice.
       std::map<absl::string_view, std::vector<const Target::OfMethod*>> by_name;
-      for (const std::shared_ptr<Target>& each : of_pollers) {
+      for (const std::shared_ptr<Target>& each : of_pollers.targets) {
         const Target::OfMethod* of = each->first_.load(std::memory_order_acquire);
         for (; of != nullptr; of = of->next) {
           count([of](size_t code) { return of->calls.ended[code].value(); });
@@ -115,22 +125,20 @@ OutgoingCalls::View OutgoingCalls::Look(size_t totals_max) const {
         }
       }
       for (const auto& [name, all] : by_name) {
+        if (has_other && target == kOther && name == kOther) {
+          for (const Target::OfMethod* const of : all) view.totals[0].ended.Add(of->calls);
+          continue;
+        }
         if (view.totals.size() == totals_max) {
           ++view.left_out;
           continue;
         }
         Totals totals = {target, std::string(name), all[0]->interface_id, all[0]->ordinal, {}};
         for (const Target::OfMethod* const of : all) totals.ended.Add(of->calls);
-        if (target == kOther && name == kOther) {
-          has_other = true;
-          totals.ended.Add(without_target);
-        }
         view.totals.push_back(std::move(totals));
       }
     }
   }
-  if (!has_other && without_target.latency.count() != 0)
-    view.totals.push_back({kOther, kOther, 0, 0, without_target});
   return view;
 }
 

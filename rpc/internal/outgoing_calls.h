@@ -26,8 +26,8 @@ namespace hawser::internal {
 // Thread: any.
 class OutgoingCalls {
  public:
-  // Different targets. At the limit one without channels makes room: its calls are those of kOther from then on. If all have
-  // channels, a further one is kOther.
+  // Different targets. At one of these limits the one that has been without channels for longest makes room for a new one: its
+  // calls are those of kOther from then on. If all have channels, a further target is kOther.
   static constexpr size_t kTargetsMax = 1000;
   // Methods, those of each target and each poller counted apart: some 2 KiB each. What is beyond is the method kOther.
   static constexpr size_t kMethodsMax = 8192;
@@ -132,16 +132,20 @@ class OutgoingCalls {
   View Look(size_t totals_max) const;
 
  private:
-  // One for each poller that has, or had, channels to the target; one without channels goes to the next poller.
-  using OfPollers = std::vector<std::shared_ptr<Target>>;
+  struct OfPollers {
+    // One for each poller that has, or had, channels to the target; one without channels goes to the next poller.
+    std::vector<std::shared_ptr<Target>> targets;
+    uint64_t used = 0;  // The number of the last To() for it.
+  };
 
-  static bool HasChannels(const OfPollers& targets);
+  static bool HasChannels(const OfPollers& of_pollers);
   // Makes the calls of a target without channels those of kOther. False: there is none.
   bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::atomic<size_t> methods_{0};
   mutable absl::Mutex mutex_;
   std::map<std::string, OfPollers> targets_ ABSL_GUARDED_BY(mutex_);
+  uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
   EndedTotals without_target_ ABSL_GUARDED_BY(mutex_);  // See MakeRoom().
 };
 

@@ -188,7 +188,7 @@ void UntypedCall::Send() {
 }
 
 void UntypedCall::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
-  // Without a sink a trace is only passed on.
+  // In a process that never had a sink a trace is only passed on.
   if (intercepted_ == nullptr || !intercepted_->is_traced || !AnyCallMayHaveTrace()) return;
   if (intercepted_->attributes == nullptr) intercepted_->attributes = std::make_shared<SpanAttributes>();
   intercepted_->attributes->Set(key, value);

@@ -135,6 +135,29 @@ TEST_F(OutgoingCallsTest, MethodsBeyondTheLimitAreOne) {
   EXPECT_EQ(view.left_out, OutgoingCalls::kMethodsMax + 1 - 10);
 }
 
+// Servers that were replaced would keep new ones out.
+TEST_F(OutgoingCallsTest, MethodsOfATargetWithoutChannelsMakeRoomToo) {
+  for (const char* const target : {"tcp://b:1", "tcp://a:1"}) {
+    const auto channel = calls_.To(target, PollerOf(here_));
+    for (uint64_t id = 0; id < OutgoingCalls::kMethodsMax / 2; ++id) {
+      channel->Add(MethodOf(id, 0, absl::StrCat("m", id).c_str()), absl::StatusCode::kOk, 1);
+    }
+  }
+  calls_.To("tcp://c:1", PollerOf(here_))->Add(get_, absl::StatusCode::kOk, 1);
+  const std::map<std::string, uint64_t> targets = TargetsIn(Look());
+  EXPECT_EQ(targets.count("tcp://b:1"), 0u) << "it has been without channels for longest";
+  EXPECT_EQ(targets.at("tcp://a:1"), OutgoingCalls::kMethodsMax / 2);
+  const OutgoingCalls::View view = calls_.Look(1);
+  ASSERT_EQ(view.totals.size(), 1u);
+  EXPECT_EQ(view.totals[0].target, OutgoingCalls::kOther);
+  EXPECT_EQ(view.totals[0].ended.by_code[0], OutgoingCalls::kMethodsMax / 2);
+  EXPECT_EQ(view.left_out, OutgoingCalls::kMethodsMax / 2 + 1);
+  for (const OutgoingCalls::Totals& each : Look()) {
+    if (each.target != "tcp://c:1") continue;
+    EXPECT_EQ(each.method, get_.name);
+  }
+}
+
 TEST_F(OutgoingCallsTest, TargetsWithChannelsComeFirst) {
   calls_.To("tcp://a:1", PollerOf(here_))->Add(get_, absl::StatusCode::kOk, 1);
   const auto target = calls_.To("tcp://b:1", PollerOf(here_));

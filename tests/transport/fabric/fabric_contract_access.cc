@@ -232,7 +232,7 @@ TEST_P(AccessContractTest, OnlyANicTellsWhereMemoryIs) {
     return;
   }
   for (const Granted& granted : {first, second}) {
-    // Not even an address that a program may have, of x86-64 or arm64.
+    // Beyond what programs of x86-64 and arm64 usually have.
     EXPECT_GE(granted.address, uint64_t{1} << 48);
     EXPECT_LE(granted.address, ~uint64_t{0} - kBytes);
   }

@@ -48,9 +48,8 @@ class GrantTable {
     bool active = false;
   };
 
-  // Where the peer is told that the grant begins. An rkey is at least 2^16, so this is at least 2^48, which is no
-  // address of a program. It is not 0, as that of an inline segment is. The ranges of two grants do not overlap,
-  // and no sum with a length wraps.
+  // Where the peer is told that the grant begins. It comes from the rkey alone. It is not 0, as that of an inline segment is;
+  // the ranges of two grants do not overlap; and no sum with a length wraps.
   static uint64_t AddressOf(uint32_t rkey) { return uint64_t{rkey} << 32; }
 
   const Grant* Find(uint32_t rkey) const;
