@@ -251,7 +251,8 @@ TEST(WireTest, ASegmentThatIsNoWholeNumberOfWordsIsRefused) {
 }
 
 TEST(WireTest, AnInlineSegmentWithAnAddressIsRefused) {
-  EXPECT_THAT(WhatIsWrong(RequestOf({{64, 0, 8}}, 8).Encode()), HasSubstr("segment 0 with an address, rkey 0 and length 8"));
+  EXPECT_THAT(WhatIsWrong(RequestOf({{64, 0, 8}}, 8).Encode()),
+              HasSubstr("segment 0 with an address, rkey 0 and length 8"));
 }
 
 TEST(WireTest, ARemoteSegmentOfNoBytesIsRefused) {
