@@ -28,13 +28,12 @@ SocketAddress Loopback() {
 FabricUnderTest InKernel(const char* name, TcpFabricOptions options) {
   options.rnr_timeout = absl::Milliseconds(300);
   options.kernel_tls = tls::KernelUse::kAlways;
-  return {name,
-          [options] { return std::make_shared<TlsFabric>(CreateTcpFabric(options)); },
-          Loopback(),
-          {},
-          /*pushes=*/true,
-          /*sends_can_wait=*/true,
-          /*emulated=*/true};
+  return {.name = name,
+          .create = [options] { return std::make_shared<TlsFabric>(CreateTcpFabric(options)); },
+          .listen_address = Loopback(),
+          .pushes = true,
+          .sends_can_wait = true,
+          .emulated = true};
 }
 
 // The contract is worth nothing if the kernel was not used.
