@@ -165,6 +165,9 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const ChannelOptions options_;
   const int64_t default_timeout_ns_;
   const bool intercepts_;
+  // Used on the poller; here they take no room of their own.
+  bool dials_ = false;    // False: the peer dialed the connection, and there will be no other.
+  bool is_null_ = false;  // WithoutConnection().
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
   // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
@@ -178,8 +181,6 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   absl::Status first_attempt_;
 
   // ---- On the poller.
-  bool dials_ = false;    // False: the peer dialed the connection, and there will be no other.
-  bool is_null_ = false;  // WithoutConnection().
   transport::Uri uri_;
   transport::Security security_;
   std::shared_ptr<const Serving> offers_;

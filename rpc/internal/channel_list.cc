@@ -22,7 +22,7 @@ ChannelList::Entry::~Entry() {
 void ChannelList::Entry::OnEvent(ChannelEvent event, ChannelState to) {
   state_.store(to, std::memory_order_relaxed);
   ChannelList& list = Process();
-  const auto add = [](std::atomic<uint64_t>& here, std::atomic<uint64_t>& in_all) {
+  const auto add = [](std::atomic<uint32_t>& here, std::atomic<uint64_t>& in_all) {
     here.fetch_add(1, std::memory_order_relaxed);
     in_all.fetch_add(1, std::memory_order_relaxed);
   };

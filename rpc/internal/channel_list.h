@@ -44,7 +44,8 @@ class ChannelList {
     const std::string address_;
     const Count& calls_waiting_;
     std::atomic<ChannelState> state_{ChannelState::kConnecting};
-    std::atomic<uint64_t> connects_{0}, losses_{0}, failed_attempts_{0};
+    // Of one channel: at one attempt each millisecond they last for 50 days, and a channel waits for seconds between two.
+    std::atomic<uint32_t> connects_{0}, losses_{0}, failed_attempts_{0};
   };
 
   struct Channel {

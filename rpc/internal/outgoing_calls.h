@@ -65,8 +65,9 @@ class OutgoingCalls {
       OfMethod* next = nullptr;
       EndedCalls calls;
     };
-    // So many methods are found without a look into `by_id_`; two of the same place by turns are not.
-    static constexpr size_t kPlaces = 64;
+    // So many methods are found without a look into `by_id_`; two of the same place by turns are not. Few, since idle channels
+    // have them, too.
+    static constexpr size_t kPlaces = 8;
 
     static size_t PlaceOf(const Method& method) { return (method.interface_id + method.ordinal) % kPlaces; }
     [[gnu::noinline, gnu::cold]] OfMethod& Find(const Method& method);
