@@ -46,9 +46,9 @@ std::string OutgoingCalls(wire::Snapshot::Reader snapshot) {
                       snapshot.getOutgoingLeftOut() == 0
                           ? ""
                           : absl::StrCat("<p>And ", snapshot.getOutgoingLeftOut(), " more methods.</p>"),
-                      "<p class=soft>Those that this process makes, since it began. Latency is from the "
-                      "start of a call to its "
-                      "result, with what it waited for a connection or a free slot.</p>");
+                      "<p class=soft>Those that this process makes, since it began. Latency is from when the "
+                      "poller has a call to send to its result, with what it waits for a connection or a "
+                      "free slot.</p>");
 }
 
 std::string ServedMethods(wire::Snapshot::Reader snapshot, size_t from) {

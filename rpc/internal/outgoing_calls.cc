@@ -71,10 +71,14 @@ OutgoingCalls::Counting OutgoingCalls::To(const std::string& target, const trans
   absl::MutexLock lock(&mutex_);
   auto at = targets_.find(target);
   if (at == targets_.end()) {
-    const bool is_full =
-        targets_.size() >= kTargetsMax || methods_.load(std::memory_order_relaxed) >= kMethodsMax;
-    const bool made_room = is_full && MakeRoom();
-    const bool has_room = made_room || target == kClients || targets_.size() < kTargetsMax;
+    // These two have a place of their own.
+    const size_t own = targets_.count(kOther) + targets_.count(kClients);
+    // A target with few methods may not be enough.
+    while (
+        (targets_.size() - own >= kTargetsMax || methods_.load(std::memory_order_relaxed) >= kMethodsMax) &&
+        MakeRoom()) {
+    }
+    const bool has_room = target == kClients || targets_.size() - own < kTargetsMax;
     at = targets_.try_emplace(has_room ? target : kOther).first;
   }
   at->second.used = ++uses_;

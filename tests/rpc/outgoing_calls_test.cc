@@ -137,6 +137,7 @@ TEST_F(OutgoingCallsTest, MethodsBeyondTheLimitAreOne) {
 
 // Servers that were replaced would keep new ones out.
 TEST_F(OutgoingCallsTest, MethodsOfATargetWithoutChannelsMakeRoomToo) {
+  calls_.To("tcp://without_methods:1", PollerOf(here_));
   for (const char* const target : {"tcp://b:1", "tcp://a:1"}) {
     const auto channel = calls_.To(target, PollerOf(here_));
     for (uint64_t id = 0; id < OutgoingCalls::kMethodsMax / 2; ++id) {
