@@ -24,6 +24,9 @@ def benchmark(name, tiny, deps = [], testonly = False, tags = [], of_hawser = Tr
         ] if of_hawser else []) + deps,
         tags = tags,
         testonly = testonly,
-        visibility = ["//bench:__subpackages__"],
+        visibility = [
+            "//bench:__subpackages__",
+            "//tests/softroce:__pkg__",
+        ],
     )
     native.sh_test(name = name + "_test", size = "small", srcs = [":" + name], args = tiny, tags = tags)
