@@ -8,6 +8,7 @@
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/peer_log.h"
 #include "hawser/transport/proof.h"
+#include "hawser/transport/queue_depths.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
@@ -28,9 +29,6 @@ constexpr State kNext[5][5] = {
     /* kClosed     */ {kClosed,    kClosed,      kClosed,        kClosed,        kImpossible},
 };
 // clang-format on
-
-// READs that each side may have outstanding. Enough for 4 MiB of chunks in flight.
-constexpr uint32_t kReadDepth = 16;
 
 // A receive for a control request: the only message that the peer may send before this side has sent
 // anything.

@@ -13,6 +13,7 @@
 #include "hawser/base/check.h"
 #include "hawser/base/cores.h"
 #include "hawser/base/thread.h"
+#include "hawser/transport/queue_depths.h"
 #include "hawser/transport/work_id.h"
 
 namespace hawser::transport {
@@ -30,10 +31,6 @@ constexpr int64_t kTurnNs = 500'000;
 
 // The time that one chunk should take. If a handler takes longer, a chunk has one completion.
 constexpr int64_t kChunkNs = kTurnNs / 4;
-
-// Waiting to be polled at once over all connections of one poller; a fabric that keeps them in memory of the
-// queue pairs needs no more than it says.
-constexpr uint32_t kCompletionQueueDepth = 1 << 15;
 
 // How long the poller's own thread leaves driving to threads that wait for calls, after the last of them has
 // left. Meanwhile it wakes up at this interval; at 5 ms that took 0.3 % of the time of calls on one core.

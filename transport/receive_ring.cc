@@ -30,14 +30,16 @@ uint32_t SpareFor(uint32_t slots) { return std::clamp(slots / kSlotsPerSpare, 1u
 }  // namespace
 
 uint64_t ReceiveRing::LeasedBytes(uint32_t slots, uint32_t buffer_bytes) {
-  return uint64_t{slots + kControl + SpareFor(slots)} * BufferPool::CapacityOf(buffer_bytes);
+  return uint64_t{Depth(slots)} * BufferPool::CapacityOf(buffer_bytes);
 }
+
+uint32_t ReceiveRing::Depth(uint32_t slots) { return slots + kControl + SpareFor(slots); }
 
 uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes, Kind kind) {
   buffer_bytes_ = buffer_bytes;
   kind_ = kind;
   spare_max_ = SpareFor(slots);
-  entries_.resize(slots + kControl + spare_max_);
+  entries_.resize(Depth(slots));
   Want(kind == Kind::kWaitedFor ? kIdle : static_cast<uint32_t>(entries_.size()));
   if (kind == Kind::kCredits) {
     allowed_ = FirstCredits(slots);

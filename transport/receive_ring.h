@@ -41,8 +41,9 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // What a ring of so many slots leases from the pool at most.
   static uint64_t LeasedBytes(uint32_t slots, uint32_t buffer_bytes);
 
-  // Returns the receive depth that the queue pair needs.
+  // Returns the receive depth that the queue pair needs: Depth().
   uint32_t Size(uint32_t slots, uint32_t buffer_bytes, Kind kind);
+  static uint32_t Depth(uint32_t slots);
 
   // Posts what is missing, in chains. `may_come`: the messages that the peer may send after what we have
   // queued; only kForAnswers heeds it. `control_messages`: that have come so far, modulo 2^32; a ring does

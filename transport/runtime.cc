@@ -20,6 +20,7 @@
 #include "hawser/base/thread.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/log.h"
+#include "hawser/transport/queue_depths.h"
 
 namespace hawser::transport {
 namespace {
@@ -49,8 +50,7 @@ std::set<int> CoresNear(const fabric::Fabric& fabric) {
   return near;
 }
 
-// Bounds of the default of Runtime::poller_limit().
-constexpr size_t kPollersMax = 32;
+// A bound of the default of Runtime::poller_limit(), beside kPollersDefaultMost.
 constexpr size_t kFileDescriptorsPerPoller = 64;
 
 constexpr absl::Duration kStartAgainAfter = absl::Seconds(10);
@@ -62,7 +62,7 @@ size_t PollersByDefault(size_t cores) {
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     cores = std::min<size_t>(cores, descriptors.rlim_cur / kFileDescriptorsPerPoller);
   }
-  return std::clamp<size_t>(cores, 1, kPollersMax);
+  return std::clamp<size_t>(cores, 1, kPollersDefaultMost);
 }
 
 }  // namespace

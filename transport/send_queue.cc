@@ -21,14 +21,22 @@ constexpr uint32_t kSignalIntervalMax = 16;
 // A control request, and the answer to the peer's.
 constexpr uint32_t kControlSends = 2;
 
+uint32_t WantedAtOnce(uint32_t slots, uint32_t read_depth) { return slots + read_depth + kControlSends; }
+
+// Sends that the peer has answered keep their places, too, until the next signaled one completes. Each keeps its
+// message, so connections with few slots, of which there may be many, signal more often.
+uint32_t SignalInterval(uint32_t slots) { return std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax); }
+
 }  // namespace
 
+uint32_t SendQueue::Depth(uint32_t slots, uint32_t read_depth) {
+  return WantedAtOnce(slots, read_depth) + SignalInterval(slots);
+}
+
 uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
-  wanted_at_once_ = slots + read_depth + kControlSends;
-  // Sends that the peer has answered keep their places, too, until the next signaled one completes. Each
-  // keeps its message, so connections with few slots, of which there may be many, signal more often.
-  signal_interval_ = std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax);
-  depth_ = wanted_at_once_ + signal_interval_;
+  wanted_at_once_ = WantedAtOnce(slots, read_depth);
+  signal_interval_ = SignalInterval(slots);
+  depth_ = Depth(slots, read_depth);
   places_max_ = std::bit_ceil(depth_ + wanted_at_once_);
   return depth_;
 }

@@ -61,8 +61,9 @@ class SendQueue {
   explicit SendQueue(Port& port) : port_(port) {}
 
   // `slots` and `read_depth` bound what can be wanted at once. Returns the send depth that the queue pair
-  // needs.
+  // needs: Depth().
   uint32_t Size(uint32_t slots, uint32_t read_depth);
+  static uint32_t Depth(uint32_t slots, uint32_t read_depth);
 
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
   // messages, whose memory is wanted back soon. `owner`: null if its memory is the connection's.

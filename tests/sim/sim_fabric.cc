@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -63,7 +64,8 @@ absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> SimFabric::Register(uint8_
 }
 
 absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SimFabric::CreateCompletionQueue(uint32_t depth) {
-  return std::make_unique<SimCompletionQueue>(network_, depth);
+  // A fabric makes more as queue pairs come.
+  return std::make_unique<SimCompletionQueue>(network_, std::max<uint32_t>(depth, 1 << 15));
 }
 
 absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SimFabric::CreateQueuePair(

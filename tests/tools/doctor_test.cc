@@ -383,8 +383,30 @@ TEST_F(DoctorTest, AMemlockLimitBelowThePoolsIsAWarning) {
                                 HasSubstr("LimitMEMLOCK"))));
   machine_.SetMemlock("8388608", "unlimited");
   EXPECT_THAT(NotOk(machine_.Examine()), ElementsAre(HasSubstr("ulimit -l unlimited")));
+}
+
+// 4 GiB, and a NIC's rings of a thousand connections.
+TEST_F(DoctorTest, AMemlockLimitHasToHoldWhatDevicesPinBesideThePool) {
+  AddMlx5();
+  machine_.SetMemlock("4294967296", "4294967296");
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(StartsWith("warning  memlock: limit 4 GiB"),
+                                HasSubstr("MiB for the rings of 1000 connections over 4 pollers"))));
+  machine_.SetMemlock("4563402752", "4563402752");
+  EXPECT_THAT(NotOk(machine_.Examine()), IsEmpty());
+  machine_.verbs_devices[0].pins_rings = false;
   machine_.SetMemlock("4294967296", "4294967296");
   EXPECT_THAT(NotOk(machine_.Examine()), IsEmpty());
+}
+
+TEST_F(DoctorTest, WithoutWindowsAMemlockLimitHasToHoldGrantsTwice) {
+  AddMlx5();
+  machine_.verbs_devices[0].uses_windows = machine_.verbs_devices[0].pins_rings = false;
+  machine_.SetMemlock("4294967296", "4294967296");
+  EXPECT_THAT(machine_.Examine(), Contains(AllOf(StartsWith("warning  memlock: limit 4 GiB"),
+                                                 HasSubstr("counts a second time"))));
+  machine_.SetMemlock("8589934592", "8589934592");
+  EXPECT_THAT(machine_.Examine(), Contains(StartsWith("ok       memlock: limit 8 GiB")));
 }
 
 TEST_F(DoctorTest, AMemlockLimitBelowOneSlabIsAProblem) {

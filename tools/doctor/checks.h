@@ -49,8 +49,10 @@ Findings CheckAccess(const System& system, const std::vector<Device>& devices);
 // Whether containers share the devices, or each needs one of its own.
 Findings CheckNetns(const System& system);
 
-// How much of `pool_limit_bytes` (BufferPoolOptions::limit_bytes) this process may register.
-Findings CheckMemlock(const System& system, uint64_t pool_limit_bytes);
+// Whether this process may lock `pool_limit_bytes` (BufferPoolOptions::limit_bytes), and what the devices pin
+// beside them: rings, and, without memory windows, what is granted.
+Findings CheckMemlock(const System& system, const std::vector<VerbsDevice>& verbs_devices,
+                      uint64_t pool_limit_bytes);
 
 Findings CheckHugePages(const System& system);
 

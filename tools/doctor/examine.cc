@@ -17,7 +17,7 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
   if (!devices.empty()) Append(CheckAccess(system, devices), &findings);
   if (!devices.empty() || rdma_wanted) {
     Append(CheckNetns(system), &findings);
-    Append(CheckMemlock(system, transport::BufferPoolOptions().limit_bytes), &findings);
+    Append(CheckMemlock(system, verbs_devices, transport::BufferPoolOptions().limit_bytes), &findings);
   }
   Append(CheckHugePages(system), &findings);
   Append(CheckFork(system), &findings);

@@ -1,5 +1,6 @@
 // What this process may: lock memory, run near the NIC, use huge pages, fork.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -13,6 +14,8 @@
 #include "absl/strings/strip.h"
 #include "hawser/base/cores.h"
 #include "hawser/tools/doctor/checks.h"
+#include "hawser/transport/pinned_rings.h"
+#include "hawser/transport/queue_depths.h"
 
 namespace hawser::doctor {
 namespace {
@@ -20,6 +23,9 @@ namespace {
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 // The pool registers small buffers by slabs of this size: with less, not one.
 constexpr uint64_t kSlabBytes = uint64_t{2} << 20;
+
+// For as many connections, with the default options, the memory of their rings is counted.
+constexpr uint64_t kConnections = 1000;
 
 std::string Size(uint64_t bytes) {
   if (bytes == kUnlimited) return "unlimited";
@@ -31,6 +37,9 @@ std::string Size(uint64_t bytes) {
   }
   return absl::StrCat(bytes, kUnits[unit]);
 }
+
+// In MiB, rounded up.
+std::string Rounded(uint64_t bytes) { return Size((bytes + (1 << 20) - 1) >> 20 << 20); }
 
 // What stands behind `name` in a file of lines such as "CapEff:	000001ffffffffff"; "" if nothing does.
 std::string ValueOf(const std::string& text, absl::string_view name) {
@@ -107,11 +116,31 @@ Finding CheckNumaOf(const System& system, const Device& device, const std::strin
 
 }  // namespace
 
-Findings CheckMemlock(const System& system, uint64_t pool_limit_bytes) {
+Findings CheckMemlock(const System& system, const std::vector<VerbsDevice>& verbs_devices,
+                      uint64_t pool_limit_bytes) {
   Finding finding{.check = "memlock"};
   const std::optional<Memlock> limit = ReadMemlock(system);
-  const std::string pool =
+  bool windows = true, rings = verbs_devices.empty();
+  for (const VerbsDevice& device : verbs_devices) {
+    windows = windows && device.uses_windows;
+    rings = rings || device.pins_rings;
+  }
+  const std::optional<std::set<int>> cores =
+      ParseCores(ValueOf(system.ReadOrEmpty("/proc/self/status"), "Cpus_allowed_list:"));
+  const size_t pollers = cores ? std::clamp<size_t>(cores->size(), 1, transport::kPollersDefaultMost) : 1;
+  std::string pool =
       absl::StrCat("Hawser registers up to ", Size(pool_limit_bytes), " (BufferPoolOptions::limit_bytes)");
+  uint64_t needed_bytes = pool_limit_bytes;
+  if (!windows) {
+    needed_bytes += pool_limit_bytes;
+    pool += ", and without memory windows what is granted to peers counts a second time";
+  }
+  if (rings) {
+    const uint64_t ring_bytes = transport::PinnedRingBytes(pollers, kConnections, {}, windows);
+    needed_bytes += ring_bytes;
+    absl::StrAppend(&pool, ", and a NIC pins some ", Rounded(ring_bytes), " for the rings of ", kConnections,
+                    " connections over ", pollers, " pollers");
+  }
   if (IsExempt(system)) {
     finding.found = absl::StrCat("no limit for this user, who has CAP_IPC_LOCK; ", pool);
     return {finding};
@@ -123,13 +152,13 @@ Findings CheckMemlock(const System& system, uint64_t pool_limit_bytes) {
     return {finding};
   }
   finding.found = absl::StrCat("limit ", Size(limit->soft_bytes), ", ", pool);
-  if (limit->soft_bytes >= pool_limit_bytes) return {finding};
+  if (limit->soft_bytes >= needed_bytes) return {finding};
   const bool none = limit->soft_bytes < kSlabBytes;
   finding.level = none ? Level::kProblem : Level::kWarning;
   finding.found +=
       none ? ": too little for a single buffer" : ": what is more will fail with ResourceExhausted";
   finding.advice =
-      limit->hard_bytes >= pool_limit_bytes
+      limit->hard_bytes >= needed_bytes
           ? "ulimit -l unlimited before the program starts"
           : "raise it (memlock in /etc/security/limits.conf, LimitMEMLOCK=infinity for systemd, --ulimit "
             "memlock=-1 for a container)";

@@ -17,6 +17,7 @@ struct VerbsDevice {
   absl::Status opened;                     // How ibv_open_device() and ibv_query_port() went.
   std::map<int, int> active_mtu_of_ports;  // In bytes, by port number; only if `opened`.
   bool uses_windows = true;                // fabric::UsesWindows(); true if not `opened`.
+  bool pins_rings = true;                  // Not fabric::IsSoftware(); true if not `opened`.
 };
 
 // Opens the libraries that Hawser needs for RDMA. An interface, so that tests can make them missing.

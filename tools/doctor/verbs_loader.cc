@@ -41,8 +41,9 @@ absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* d
   if (const int error = verbs.query_device(context, &attributes); error != 0) {
     return absl::ErrnoToStatus(error, "ibv_query_device()");
   }
-  device->uses_windows =
-      fabric::UsesWindows(attributes, context->device->transport_type == IBV_TRANSPORT_IWARP);
+  const bool iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
+  device->uses_windows = fabric::UsesWindows(attributes, iwarp);
+  device->pins_rings = !fabric::IsSoftware(attributes, iwarp);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr port = {};
     const int error = verbs.query_port(context, static_cast<uint8_t>(number),

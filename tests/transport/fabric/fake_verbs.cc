@@ -96,6 +96,7 @@ struct FakeCalls {
     return 0;
   }
   static ibv_comp_channel* CreateCompChannel(ibv_context* context) {
+    if (Fails("ibv_create_comp_channel")) return nullptr;
     return new ibv_comp_channel{.context = context, .fd = NewFd(), .refcnt = 0};
   }
   static int DestroyCompChannel(ibv_comp_channel* channel) {
@@ -105,6 +106,7 @@ struct FakeCalls {
   }
   static ibv_cq* CreateCq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
                           int) {
+    if (Fails("ibv_create_cq")) return nullptr;
     auto* cq = new ibv_cq{};
     cq->context = context;
     cq->channel = channel;

@@ -587,6 +587,50 @@ TEST(VerbsFailureTest, AMemlockLimitIsNamed) {
   EXPECT_THAT(Message(status), AllOf(HasSubstr("ibv_reg_mr() of 100 bytes"), HasSubstr("ulimit -l")));
 }
 
+TEST(VerbsFailureTest, AMemlockLimitIsNamedByWhateverPinsRings) {
+  FakeWorld world;
+  for (const char* call : {"ibv_create_cq", "ibv_create_comp_channel"}) {
+    world.verbs.fail_once[call] = ENOMEM;
+    const absl::Status status = world.fabric->CreateCompletionQueue(64).status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+    EXPECT_THAT(Message(status),
+                AllOf(HasSubstr(call), HasSubstr("ENOMEM"), HasSubstr("memlock limit (ulimit -l) is")));
+  }
+}
+
+TEST(VerbsFailureTest, APostThatFailsAmongThoseThatWaitedGivesThoseBack) {
+  constexpr size_t kGrantPlaces = 32;
+  FakeWorld world({}, {.send_depth = 32, .receive_depth = 8});
+  for (size_t i = 0; i < kGrantPlaces + 1; ++i) {
+    ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  }
+  ASSERT_THAT(world.Post(1), IsOk());
+  ASSERT_THAT(world.Post(2), IsOk());
+  world.verbs.CompleteSends(kGrantPlaces);
+  world.verbs.fail_send_at = 2;  // Behind the last BIND_MW and the first SEND.
+  world.Poll();
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  world.qp->Disconnect();
+  world.verbs.CompleteSends(world.verbs.sends.size(), IBV_WC_WR_FLUSH_ERR);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
+}
+
+TEST(VerbsFailureTest, ADeviceThatFailsGivesSendsThatWaitBackLast) {
+  constexpr size_t kGrantPlaces = 32;
+  FakeWorld world({}, {.send_depth = 32, .receive_depth = 8});
+  ASSERT_THAT(world.Post(1), IsOk());
+  for (size_t i = 0; i < kGrantPlaces + 1; ++i) {
+    ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  }
+  ASSERT_THAT(world.Post(2), IsOk());
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
+}
+
 TEST(VerbsFailureTest, MemoryThatTheKernelRefusesToAChildSaysFork) {
   FakeWorld world;
   world.verbs.fail_once["ibv_reg_mr"] = EACCES;

@@ -163,20 +163,185 @@ TEST(VerbsPostingTest, ARevocationBeforeTheBindIsPostedDropsIt) {
   EXPECT_EQ(world.verbs.windows_alive, 1u) << "its window is used again";
 }
 
-TEST(VerbsPostingTest, TheSendQueueHasRoomForWhatGrantsNeedBesides) {
-  FakeWorld world;
+// A NIC pins memory for each place of a send queue, so it has not as many as all grants could need.
+const QueuePairOptions kManyGrants = {.send_depth = 32, .receive_depth = 8};
+constexpr size_t kGrantPlaces = 32;
+
+std::vector<uint32_t> GrantAll(FakeWorld& world) {
   std::vector<uint32_t> rkeys;
   while (true) {
     absl::StatusOr<Granted> granted = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead);
     if (!granted.ok()) break;
     rkeys.push_back(granted->rkey);
   }
-  EXPECT_GE(rkeys.size(), 8u);
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
+  return rkeys;
+}
+
+// The work requests of grants in the order in which they were posted, by their rkeys.
+std::vector<uint32_t> Posted(const FakeWorld& world, ibv_wr_opcode opcode) {
+  std::vector<uint32_t> rkeys;
+  for (const std::vector<FakeVerbs::Send>& chain : world.verbs.send_chains) {
+    for (const FakeVerbs::Send& send : chain) {
+      if (send.wr.opcode != opcode) continue;
+      rkeys.push_back(opcode == IBV_WR_BIND_MW ? send.wr.bind_mw.rkey : send.wr.invalidate_rkey);
+    }
+  }
+  return rkeys;
+}
+
+TEST(VerbsPostingTest, GrantsWithoutAPlaceInTheSendQueueWaitForOneInOrder) {
+  FakeWorld world({}, kManyGrants);
+  const std::vector<uint32_t> rkeys = GrantAll(world);
+  ASSERT_EQ(rkeys.size(), 2 * kManyGrants.send_depth);
+  for (uint64_t i = 0; i < kManyGrants.send_depth; ++i) {
+    ASSERT_THAT(world.Post(1000 + i, /*signaled=*/false), IsOk());
+  }
   for (uint32_t rkey : rkeys) world.qp->Revoke(rkey, rkey);
+  // Half of them were never bound. The others are revoked as places become free.
+  while (world.completions.size() < rkeys.size()) {
+    world.Poll();
+    ASSERT_FALSE(world.verbs.sends.empty()) << world.completions.size();
+    EXPECT_LT(world.verbs.sends.size(), world.verbs.created.cap.max_send_wr);  // One more: the last of all.
+    world.verbs.CompleteSends(world.verbs.sends.size());
+    world.Poll();
+  }
+  EXPECT_LE(world.verbs.created.cap.max_send_wr, kManyGrants.send_depth + kGrantPlaces + 1);
+  const std::vector<uint32_t> bound(rkeys.begin(), rkeys.begin() + kGrantPlaces);
+  EXPECT_EQ(Posted(world, IBV_WR_BIND_MW), bound);
+  EXPECT_EQ(Posted(world, IBV_WR_LOCAL_INV), bound);
+}
+
+// Nothing else is signaled here, and unsignaled requests free no place.
+TEST(VerbsPostingTest, GrantsSignalARequestOfTheirOwnBeforeTheirPlacesAreUsedUp) {
+  FakeWorld world({}, kManyGrants);
+  const std::vector<uint32_t> rkeys = GrantAll(world);
+  for (size_t posted = kGrantPlaces; posted <= rkeys.size(); posted += kGrantPlaces) {
+    world.Poll();
+    EXPECT_EQ(Posted(world, IBV_WR_BIND_MW).size(), posted);
+    world.verbs.CompleteSends(world.verbs.sends.size());
+  }
   world.Poll();
-  EXPECT_EQ(world.verbs.sends.size(), 8 + 2 * rkeys.size());
-  EXPECT_LT(world.verbs.sends.size(), world.verbs.created.cap.max_send_wr);  // One more: the last of all.
+  EXPECT_TRUE(world.completions.empty()) << "of which the caller hears nothing";
+}
+
+TEST(VerbsPostingTest, AGrantWithASignaledSendBehindItIsNotSignaled) {
+  FakeWorld world({}, kManyGrants);
+  for (uint64_t i = 0; i < 100; ++i) {
+    const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+    ASSERT_THAT(world.Post(i), IsOk());
+    EXPECT_EQ(world.verbs.send_chains.back()[0].wr.send_flags, 0u);
+    world.qp->Revoke(rkey, i);
+    world.Poll(1);
+    world.verbs.CompleteSends(3);
+    world.Poll(1);
+  }
+}
+
+TEST(VerbsPostingTest, ASendStaysBehindABindThatWaits) {
+  FakeWorld world({}, kManyGrants);
+  for (size_t i = 0; i < kGrantPlaces + 1; ++i) {
+    ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+  }
+  ASSERT_THAT(world.Post(1), IsOk());
+  ASSERT_THAT(world.Post(2), IsOk());
+  world.Poll();
+  ASSERT_EQ(world.verbs.send_chains.size(), 1u);
+  EXPECT_EQ(world.verbs.send_chains[0].size(), kGrantPlaces);
+  for (uint64_t i = 2; i < kManyGrants.send_depth; ++i) ASSERT_THAT(world.Post(1 + i), IsOk());
+  EXPECT_THAT(world.Post(99), HasCode(absl::StatusCode::kResourceExhausted)) << "what waits has a place";
+  world.verbs.CompleteSends(kGrantPlaces);
+  world.Poll();
+  ASSERT_EQ(world.verbs.send_chains.size(), 2u);
+  const std::vector<FakeVerbs::Send>& chain = world.verbs.send_chains[1];
+  ASSERT_EQ(chain.size(), 1 + kManyGrants.send_depth);
+  EXPECT_EQ(chain[0].wr.opcode, IBV_WR_BIND_MW);
+  for (size_t i = 1; i < chain.size(); ++i) {
+    EXPECT_EQ(chain[i].wr.opcode, IBV_WR_SEND);
+    ASSERT_EQ(chain[i].sges.size(), 1u);
+    EXPECT_EQ(chain[i].sges[0].addr, reinterpret_cast<uint64_t>(world.memory.data()));
+  }
+  world.verbs.CompleteSends(chain.size());
+  world.Poll();
+  ASSERT_EQ(world.completions.size(), kManyGrants.send_depth);
+  for (uint64_t i = 0; i < kManyGrants.send_depth; ++i) {
+    EXPECT_THAT(world.completions[i], CompletionIs(1 + i, kSuccess));
+  }
+}
+
+// The memory of one that was posted must not be taken for free because one behind it has ended.
+TEST(VerbsPostingTest, SendsThatWaitAtTheEndAreFlushedAfterThoseThatDoNot) {
+  for (const bool signaled : {true, false}) {
+    FakeWorld world({}, kManyGrants);
+    ASSERT_THAT(world.Post(1, signaled), IsOk());
+    for (size_t i = 0; i < kGrantPlaces + 1; ++i) {
+      ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+    }
+    ASSERT_THAT(world.Post(2), IsOk());
+    ASSERT_THAT(world.Post(3, /*signaled=*/false), IsOk());
+    world.qp->Disconnect();
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty()) << "the device has the first one";
+    world.verbs.CompleteSends(world.verbs.sends.size(), IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_THAT(world.completions,
+                ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed), CompletionIs(3, kFlushed)));
+  }
+}
+
+TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveIsFlushedAtTheEnd) {
+  FakeWorld world;
+  ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+  world.Poll(1);
+  world.qp->Revoke(rkey, 7);
+  world.Poll(1);
+  world.verbs.CompleteSends(3);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(7, kSuccess)));
+  world.completions.clear();
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+}
+
+TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveKeepsItsPlace) {
+  FakeWorld world;
+  ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+  world.Poll(1);
+  world.qp->Revoke(rkey, 7);
+  world.Poll(1);
+  world.verbs.CompleteSends(3);
+  world.Poll();
+  for (uint64_t i = 2; i <= 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
+  EXPECT_THAT(world.Post(9), HasCode(absl::StatusCode::kResourceExhausted));
+}
+
+TEST(VerbsPostingTest, ASignaledSendProvesThoseThatRequestsOfGrantsHaveProved) {
+  FakeWorld world;
+  ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
+  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+  world.Poll(1);
+  world.qp->Revoke(rkey, 7);
+  ASSERT_THAT(world.Post(2), IsOk());
+  world.verbs.CompleteSends(4);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(7, kSuccess), CompletionIs(2, kSuccess)));
+  for (uint64_t i = 3; i < 3 + 8; ++i) EXPECT_THAT(world.Post(i), IsOk());
+}
+
+TEST(VerbsPostingTest, ASendDoesNotWaitForABindThatIsRevokedBefore) {
+  FakeWorld world({}, kManyGrants);
+  uint32_t rkey = 0;
+  for (size_t i = 0; i < kGrantPlaces + 1; ++i) {
+    rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+  }
+  ASSERT_THAT(world.Post(1), IsOk());
+  world.Poll();
+  world.qp->Revoke(rkey, 7);
+  world.Poll();
+  ASSERT_EQ(world.verbs.send_chains.size(), 2u);
+  EXPECT_EQ(world.verbs.send_chains[1].size(), 1u);
 }
 
 TEST(VerbsPostingTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted) {
@@ -286,6 +451,26 @@ TEST(VerbsPostingTest, WhereOneCompletionQueueHasNoPlaceForAllWorkRequestsThereA
   Another third(world, *world.completion_queue);
   Connect(world, third);
   EXPECT_EQ(world.verbs.created.send_cq, second) << "whose places are free again";
+}
+
+// Each of them is polled, so there are to be few; and a NIC pins the memory of each, so the first is small.
+TEST(VerbsPostingTest, EachFurtherCompletionQueueIsTwiceAsLarge) {
+  FakeWorld world({.max_cqe = 300}, {.send_depth = 8, .receive_depth = 8});
+  const auto queue = world.fabric->CreateCompletionQueue(63).value();
+  std::vector<std::unique_ptr<Another>> others;
+  std::vector<int> sizes;
+  while (sizes.size() < 4) {
+    others.push_back(std::make_unique<Another>(world, *queue));
+    const sockaddr_in v4 = Somebody();
+    ASSERT_THAT(
+        others.back()->qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), ""),
+        IsOk());
+    Completion none[1];
+    for (int i = 0; i < 1600; ++i) queue->Poll(none);
+    const int entries = world.verbs.created.send_cq->cqe;
+    if (sizes.empty() || entries != sizes.back()) sizes.push_back(entries);
+  }
+  EXPECT_THAT(sizes, ElementsAre(63, 127, 255, 300)) << "max_cqe bounds the last one";
 }
 
 // Nothing tells of it any more, so a wait that did not look would be one of 10 s.

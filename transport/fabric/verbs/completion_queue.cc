@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 #include "hawser/transport/fabric/verbs/order.h"
+#include "hawser/transport/fabric/verbs/rings.h"
 
 namespace hawser::fabric {
 namespace {
@@ -44,8 +46,11 @@ constexpr int64_t kNsPerMs = 1'000'000;
 enum EpollData : uint64_t { kWakeData, kCompletionData, kEventData };
 
 absl::Status CreationError(absl::string_view call, int error) {
+  const bool pins = error == ENOMEM && absl::StartsWith(call, "ibv_");
   return VerbsError("create a completion queue", call, error,
-                    error == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
+                    pins              ? MemlockAdvice()
+                    : error == EMFILE ? "raise the limit of open files (ulimit -n)"
+                                      : "");
 }
 
 }  // namespace
@@ -251,7 +256,8 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
                      " has at most ", max, " entries"));
   }
   auto cq = std::make_unique<Cq>();
-  const uint32_t wanted = std::max(entries, depth_);
+  const uint32_t wanted =
+      std::max(entries, std::min(rings::CompletionQueueEntries(depth_, cqs_.size()), max));
   cq->cq = device_->verbs().ibv_create_cq(device_->context(), static_cast<int>(wanted),
                                           static_cast<AsyncEventHandler*>(this), comp_channel_, 0);
   if (cq->cq == nullptr)

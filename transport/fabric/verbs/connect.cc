@@ -328,9 +328,7 @@ void VerbsQueuePair::OnTurn() {
     abandoning_ = false;
     return Abandon();
   }
-  if (grants_.queued() > 0 && (state_ == State::kEstablished || state_ == State::kAccepting)) {
-    PostChain({}).IgnoreError();  // On an error PostChain() has called Fail().
-  }
+  PostQueued();
   if (news_ == nullptr) return;
   if (news_->ended && !news_->established && !news_->ended_before_established &&
       !completion_queue_.Delivered(collected_)) {
@@ -438,7 +436,8 @@ void VerbsQueuePair::DropId() {
 }
 
 void VerbsQueuePair::PostDrain() {
-  if (qp_ == nullptr || sends_.empty() || sends_.newest().signaled) return;
+  if (sends_.callers() == 0) FlushUntoldAndWaiting();  // Else they follow the last one of the caller's.
+  if (qp_ == nullptr || !sends_.EndsSilently()) return;
   const uint32_t number =
       sends_.Push({.opcode = Opcode::kWrite, .kind = VerbsSendRing::Kind::kDrain, .signaled = true});
   ibv_send_wr drain = {};
@@ -468,6 +467,7 @@ void VerbsQueuePair::Abandon() {
   while (receives_retired_ != receives_posted_) {
     DeliverFlushed(receives_[receives_retired_++ & (receives_.size() - 1)], Opcode::kReceive);
   }
+  FlushUntold();
   while (!sends_.empty()) {
     const VerbsSendRing::Entry entry = sends_.Retire();
     if (entry.kind == VerbsSendRing::Kind::kCaller) {
@@ -478,6 +478,7 @@ void VerbsQueuePair::Abandon() {
     }
     if (entry.kind == VerbsSendRing::Kind::kInvalidate) DeliverFlushed(entry.wr_id, Opcode::kRevoke);
   }
+  FlushUntoldAndWaiting();
 }
 
 void VerbsQueuePair::DestroyQp() {

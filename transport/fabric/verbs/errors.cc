@@ -117,18 +117,22 @@ absl::Status VerbsError(absl::string_view what, absl::string_view call, int erro
                                                   advice.empty() ? "" : ": ", advice));
 }
 
+std::string MemlockAdvice() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  return absl::StrCat(
+      "the memlock limit (ulimit -l) is ",
+      limit.rlim_cur == RLIM_INFINITY
+          ? std::string("unlimited, so the device or the kernel is out of memory")
+          : absl::StrCat(limit.rlim_cur / 1024,
+                         " KiB for all registered memory of this process, and with most NICs for "
+                         "the rings of its queue pairs and completion queues: raise it "
+                         "(LimitMEMLOCK= of systemd, /etc/security/limits.conf)"));
+}
+
 absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error) {
   if (error == ENOMEM) {
-    rlimit limit = {};
-    getrlimit(RLIMIT_MEMLOCK, &limit);
-    const std::string of_process =
-        limit.rlim_cur == RLIM_INFINITY
-            ? std::string("unlimited, so the device or the kernel is out of memory")
-            : absl::StrCat(limit.rlim_cur / 1024,
-                           " KiB for all registered memory of this process: raise it "
-                           "(LimitMEMLOCK= of systemd, /etc/security/limits.conf)");
-    return VerbsError(what, absl::StrCat("ibv_reg_mr() of ", length_bytes, " bytes"), error,
-                      absl::StrCat("the memlock limit (ulimit -l) is ", of_process));
+    return VerbsError(what, absl::StrCat("ibv_reg_mr() of ", length_bytes, " bytes"), error, MemlockAdvice());
   }
   if (error == EACCES || error == EPERM) {
     return VerbsError(

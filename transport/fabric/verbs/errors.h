@@ -20,6 +20,10 @@ namespace hawser::fabric {
 absl::Status VerbsError(absl::string_view what, absl::string_view call, int error,
                         absl::string_view advice = "");
 
+// For ENOMEM of a call after which the device may reach memory of the process: "the memlock limit (ulimit -l) is
+// ...".
+std::string MemlockAdvice();
+
 // ibv_reg_mr() of `length_bytes` failed. Knows about the memlock limit and children after fork().
 absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error);
 

@@ -13,6 +13,7 @@
 #include "hawser/transport/fabric/verbs/listener.h"
 #include "hawser/transport/fabric/verbs/memory.h"
 #include "hawser/transport/fabric/verbs/queue_pair.h"
+#include "hawser/transport/fabric/verbs/rings.h"
 
 namespace hawser::fabric {
 namespace {
@@ -41,7 +42,7 @@ class VerbsFabric final : public Fabric {
                                                              ConnectionHandler& handler) override {
     if (absl::Status status = device_->CheckProcess("create a queue pair"); !status.ok()) return status;
     if (options.tls != nullptr) return NoTls("create a queue pair");
-    const uint64_t sends = windows_ ? uint64_t{options.send_depth} * 5 + 1 : uint64_t{options.send_depth} + 1;
+    const uint64_t sends = rings::SendEntries(options.send_depth, windows_);
     const auto max = static_cast<uint64_t>(device_->attr().max_qp_wr);
     if (options.send_depth == 0 || options.receive_depth == 0 || sends > max || options.receive_depth > max) {
       return absl::InvalidArgumentError(absl::StrCat("create a queue pair: ", options.send_depth, " sends (",

@@ -115,6 +115,11 @@ void VerbsGrants::Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& ent
   request.send_flags = IBV_SEND_SIGNALED;
 }
 
+bool VerbsGrants::HasBindBehind(size_t count) const {
+  return std::any_of(queue_.begin() + static_cast<ptrdiff_t>(count), queue_.end(),
+                     [this](uint32_t index) { return windows_[index].state == State::kBindQueued; });
+}
+
 void VerbsGrants::OnPosted(size_t count) {
   for (size_t i = 0; i < count; ++i) {
     Window& window = windows_[queue_[i]];

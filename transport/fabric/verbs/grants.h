@@ -9,6 +9,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/memory.h"
+#include "hawser/transport/fabric/verbs/rings.h"
 #include "hawser/transport/fabric/verbs/send_ring.h"
 
 namespace hawser::fabric {
@@ -16,8 +17,14 @@ namespace hawser::fabric {
 // The memory that one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B. A
 // BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it back;
 // nothing is pinned or mapped. These work requests wait here until the queue pair posts them, in order,
-// before its caller's next ones. A grant has at most one of each in the send queue, and LOCAL_INV is
-// signaled, so 2 * grants_max places are always enough.
+// before its caller's next ones.
+//
+// They have places of their own in the send queue, fewer than all grants could need at once: a NIC pins the
+// memory of each place (see rings.h). Work requests without a place wait here, too, until
+// completions free some. A place is free once its work request, or a later one, has a completion. LOCAL_INV is
+// signaled. BIND_MW is not, unless half of the places are taken by work requests behind which nothing
+// signaled was posted. So if all places are taken, a completion that frees some always follows, whatever
+// the caller posts and signals.
 //
 // Allocating a window is a system call, so windows are kept, but no other queue pair gets them: when a
 // process is killed, the kernel destroys its newest objects first, and a window must not be older than the
@@ -32,8 +39,10 @@ class VerbsGrants {
   VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);
   ~VerbsGrants();
 
-  // Places of the send queue that its work requests need.
-  uint32_t sends_max() const { return windows_enabled_ ? 2 * grants_max_ : 0; }
+  // Places of the send queue for its work requests.
+  uint32_t sends_max() const { return windows_enabled_ ? rings::GrantSends(grants_max_) : 0; }
+  // After so many unsignaled BIND_MW in a row, the last of them is to be signaled.
+  uint32_t signal_interval() const { return sends_max() / 2; }
 
   // `range` lies in a region. As QueuePair::Grant().
   absl::StatusOr<uint32_t> Grant(const Sge& range, QueuePair::Access access);
@@ -44,6 +53,8 @@ class VerbsGrants {
 
   // Work requests that wait to be posted.
   size_t queued() const { return queue_.size(); }
+  // A BIND_MW is among them, not counting the first `count`.
+  bool HasBindBehind(size_t count) const;
   // Fills in `request` (but its wr_id and next) and its entry for the `i`th of them.
   void Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& entry) const;
   void OnPosted(size_t count);  // The first `count`. Their completions follow; the others are still queued.

@@ -70,9 +70,8 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
       case EINVAL:
         return VerbsError(what, call, error, "the device cannot do this much: ask for fewer slots");
       case ENOMEM:
-        return VerbsError(
-            what, call, error,
-            "the device has no queue pair or memory left, or the memlock limit (ulimit -l) is reached");
+        return VerbsError(what, call, error,
+                          absl::StrCat("the device has no queue pair left, or ", MemlockAdvice()));
       default:
         return VerbsError(what, call, error);
     }

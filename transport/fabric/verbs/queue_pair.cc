@@ -11,6 +11,7 @@
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 #include "hawser/transport/fabric/verbs/order.h"
+#include "hawser/transport/fabric/verbs/rings.h"
 
 namespace hawser::fabric {
 namespace {
@@ -44,8 +45,8 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
       number_((1u << 24) + number),
       qp_num_(number_),
       read_depth_(std::min(options.read_depth, device_.read_depth_max())),
-      sends_(options.send_depth, SendEntries(options.send_depth)),
-      grants_(device_, memory, windows, GrantsMax(options.send_depth)),
+      sends_(options.send_depth, static_cast<uint32_t>(rings::SendEntries(options.send_depth, windows))),
+      grants_(device_, memory, windows, rings::GrantsMax(options.send_depth)),
       receives_(std::bit_ceil(options.receive_depth)) {}
 
 VerbsQueuePair::~VerbsQueuePair() {
@@ -105,11 +106,11 @@ absl::Status VerbsQueuePair::PostSend(absl::Span<const SendWorkRequest> requests
   if ((state_ != State::kEstablished && state_ != State::kAccepting) || device_.in_forked_child()) {
     return NotUsable("PostSend");
   }
-  if (requests.size() > sends_.room()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "PostSend to ", peer_address_.ToString(), ": ", requests.size(),
-        " work requests, but the send queue of ", sends_.depth(), " has room for ", sends_.room(),
-        ": wait for completions, and signal one request in every queue's length at least"));
+  if (requests.size() > room()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("PostSend to ", peer_address_.ToString(), ": ", requests.size(),
+                     " work requests, but the send queue of ", sends_.depth(), " has room for ", room(),
+                     ": wait for completions, and signal one request in every queue's length at least"));
   }
   for (const SendWorkRequest& request : requests) {
     if (absl::Status status = CheckSend(request); !status.ok()) return status;
@@ -117,49 +118,89 @@ absl::Status VerbsQueuePair::PostSend(absl::Span<const SendWorkRequest> requests
   return PostChain(requests);
 }
 
-// Posts the work requests of grants first, because `requests` may name those grants to the peer.
+// Posts the work requests of grants first, because `requests` may name those grants to the peer. While a
+// BIND_MW has no place, `requests` wait, and so does what is posted after them.
 absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> requests) {
-  const size_t of_grants = grants_.queued();
-  const size_t count = of_grants + requests.size();
-  if (count == 0) return absl::OkStatus();
+  size_t of_grants = 0, of_waiting = 0;
+  absl::Span<const SendWorkRequest> to_wait;
+  if (grants_.queued() != 0 || !waiting_.empty()) [[unlikely]] {
+    of_grants = std::min<size_t>(grants_.queued(), grants_.sends_max() - sends_.others());
+    of_waiting = waiting_.size();
+    if (grants_.HasBindBehind(of_grants)) {
+      of_waiting = 0;
+      to_wait = std::exchange(requests, {});
+    }
+  }
+  const size_t of_earlier = of_grants + of_waiting;
+  const size_t count = of_earlier + requests.size();
   chain_.assign(count, {});
   chain_sges_.clear();
-  chain_sges_.reserve(requests.size() * kSgeMax);  // Keeps every sg_list valid.
+  chain_sges_.reserve((of_waiting + requests.size()) * kSgeMax);  // Keeps every sg_list valid.
   for (size_t i = 0; i < count; ++i) {
     ibv_send_wr& wr = chain_[i];
     VerbsSendRing::Entry entry;
     if (i < of_grants) {
       grants_.Fill(i, wr, entry);
+      if (!entry.signaled && ++unsignaled_grants_ >= grants_.signal_interval()) {
+        entry.signaled = true;
+        wr.send_flags |= IBV_SEND_SIGNALED;
+      }
+    } else if (i < of_earlier) [[unlikely]] {
+      entry = Translate(waiting_[i - of_grants].ToRequest(), wr);
     } else {
-      const SendWorkRequest& request = requests[i - of_grants];
-      entry = {.wr_id = request.wr_id, .opcode = request.opcode, .signaled = request.signaled};
-      Translate(request, wr);
+      entry = Translate(requests[i - of_earlier], wr);
     }
+    if (entry.signaled) unsignaled_grants_ = 0;
     wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, sends_.Push(entry));
     wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
   }
-  BeforePost();
   ibv_send_wr* bad = nullptr;
-  const int error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns a negative errno.
+  int error = 0;
+  if (count != 0) {
+    BeforePost();
+    error = std::abs(ibv_post_send(qp_, chain_.data(), &bad));  // siw returns a negative errno.
+  }
   if (error == 0) {
-    grants_.OnPosted(of_grants);
+    if (of_grants != 0) grants_.OnPosted(of_grants);
+    if (of_waiting != 0) waiting_.clear();
+    for (const SendWorkRequest& request : to_wait) waiting_.emplace_back(request);
     return absl::OkStatus();
   }
-  // The requests before `bad` were posted, and will complete. The caller is told that none was posted.
+  // The requests before `bad` were posted, and will complete. The caller is told that none of `requests` was
+  // posted. Those that waited were taken before, and complete, too.
   const size_t posted =
       bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
   sends_.Unpush(static_cast<uint32_t>(count - posted));
   grants_.OnPosted(std::min(posted, of_grants));
-  for (size_t i = 0; i < posted; ++i) {
-    const uint32_t number = static_cast<uint32_t>(chain_[i].wr_id);
-    if (sends_.at(number).kind == VerbsSendRing::Kind::kCaller) sends_.Silence(number);
+  if (posted > of_grants) {
+    const size_t of_waiting_posted = std::min(posted - of_grants, of_waiting);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(of_waiting_posted));
   }
+  for (size_t i = of_earlier; i < posted; ++i) sends_.Silence(static_cast<uint32_t>(chain_[i].wr_id));
   Fail(absl::InternalError(absl::StrCat("PostSend to ", peer_address_.ToString(), ": ibv_post_send(): ",
                                         DescribeErrno(error), " at work request ", posted, " of ", count)));
   return error_;
 }
 
-void VerbsQueuePair::Translate(const SendWorkRequest& from, ibv_send_wr& to) {
+// Posts what waited for a place, as far as there are some now.
+void VerbsQueuePair::PostQueued() {
+  if (grants_.queued() == 0 && waiting_.empty()) return;
+  if (state_ != State::kEstablished && state_ != State::kAccepting) return;
+  PostChain({}).IgnoreError();  // On an error PostChain() has called Fail().
+}
+
+VerbsQueuePair::Waiting::Waiting(const SendWorkRequest& from) : request(from), sge_count(from.sges.size()) {
+  std::copy(from.sges.begin(), from.sges.end(), sges);
+  request.sges = {};
+}
+
+SendWorkRequest VerbsQueuePair::Waiting::ToRequest() const {
+  SendWorkRequest to = request;
+  to.sges = absl::MakeConstSpan(sges, sge_count);
+  return to;
+}
+
+VerbsSendRing::Entry VerbsQueuePair::Translate(const SendWorkRequest& from, ibv_send_wr& to) {
   ibv_sge* const sges = chain_sges_.data() + chain_sges_.size();
   uint64_t length_bytes = 0;
   for (const Sge& sge : from.sges) {
@@ -172,6 +213,7 @@ void VerbsQueuePair::Translate(const SendWorkRequest& from, ibv_send_wr& to) {
   if (from.signaled) to.send_flags |= IBV_SEND_SIGNALED;
   if (from.opcode != Opcode::kRead && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
   if (from.opcode != Opcode::kSend) to.wr.rdma = {.remote_addr = from.remote_address, .rkey = from.rkey};
+  return {.wr_id = from.wr_id, .opcode = from.opcode, .signaled = from.signaled};
 }
 
 absl::Status VerbsQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {
@@ -248,6 +290,7 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
     return DeliverFlushed(wr_id, Opcode::kRevoke);
   }
   if (!*taken_back) return ScheduleOnce();
+  if (!waiting_.empty()) ScheduleOnce();  // Perhaps for a BIND_MW that is not needed any more.
   completion_queue_.Deliver(token_, {.wr_id = wr_id, .opcode = Opcode::kRevoke});
 }
 
@@ -275,18 +318,19 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   }
   const bool ok = wc.status == IBV_WC_SUCCESS;
   const VerbsSendRing::Entry done = sends_.at(number);
-  // The requests before it were not signaled and have succeeded. But after Disconnect() no signaled request
-  // may follow them, and a caller waits for the last of them. Their completions say flushed, which promises
-  // nothing about the peer.
+  const bool of_caller = done.kind == VerbsSendRing::Kind::kCaller;
+  // The requests before it were not signaled and have succeeded. If it is the caller's, its completion says
+  // so. If not, another completion of the caller's may follow, or the end.
   while (sends_.oldest() != number) {
     const VerbsSendRing::Entry before = sends_.Retire();
-    if (done.kind == VerbsSendRing::Kind::kDrain && before.kind == VerbsSendRing::Kind::kCaller) {
-      DeliverFlushed(before.wr_id, before.opcode);
+    if (!of_caller && before.kind == VerbsSendRing::Kind::kCaller) {
+      untold_.push_back({before.wr_id, before.opcode});
     }
   }
   sends_.Retire();
+  if (of_caller) untold_.clear();
   if (!ok && state_ != State::kError) {
-    if (done.kind == VerbsSendRing::Kind::kCaller) {
+    if (of_caller) {
       EnterError();  // The completion reports the reason.
     } else {
       Fail(absl::InternalError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
@@ -295,6 +339,8 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
                                             ": was its region deregistered too early?")));
     }
   }
+  if (grants_.queued() != 0 || !waiting_.empty()) ScheduleOnce();  // There are places now.
+  if (disconnected_ && sends_.callers() == 0) FlushUntoldAndWaiting();
   out = {
       .wr_id = done.wr_id, .qp_num = qp_num_, .status = ToCompletionStatus(wc.status), .opcode = done.opcode};
   switch (done.kind) {
@@ -334,6 +380,20 @@ void VerbsQueuePair::DeliverInOrder() {
 
 void VerbsQueuePair::DeliverFlushed(uint64_t wr_id, Opcode opcode) {
   completion_queue_.Deliver(token_, {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode});
+}
+
+// After Disconnect() no signaled request may follow these, and the caller waits for the last of them. Their
+// completions say flushed, which promises nothing about the peer.
+void VerbsQueuePair::FlushUntold() {
+  for (const Untold& untold : std::exchange(untold_, {})) DeliverFlushed(untold.wr_id, untold.opcode);
+}
+
+// No request of the caller's is outstanding, so these are the next ones in order.
+void VerbsQueuePair::FlushUntoldAndWaiting() {
+  FlushUntold();
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    DeliverFlushed(waiting.request.wr_id, waiting.request.opcode);
+  }
 }
 
 void VerbsQueuePair::ScheduleOnce() {

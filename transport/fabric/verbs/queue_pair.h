@@ -56,11 +56,6 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void OnTurn() override;
   void OnLost(const absl::Status& why) override;
 
-  // Grants that are possible at once, with queue pairs of `send_depth`.
-  static uint32_t GrantsMax(uint32_t send_depth) { return 2 * send_depth; }
-  // Entries of the ibv_qp's send queue: the caller's, those of grants, the last one.
-  static uint32_t SendEntries(uint32_t send_depth) { return send_depth + 2 * GrantsMax(send_depth) + 1; }
-
  private:
   using State = VerbsQueuePairState::State;
   using Event = VerbsQueuePairState::Event;
@@ -74,6 +69,22 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
     std::string private_data;
   };
 
+  // A work request that PostSend() has taken, and that waits because it may name a grant whose BIND_MW has no
+  // place yet.
+  struct Waiting {
+    explicit Waiting(const SendWorkRequest& request);
+    SendWorkRequest ToRequest() const;
+
+    SendWorkRequest request;  // Without its sges.
+    size_t sge_count;
+    Sge sges[kSgeMax];
+  };
+  // What a completion needs to know of a work request.
+  struct Untold {
+    uint64_t wr_id;
+    Opcode opcode;
+  };
+
   // Each send completes, and is put in order by us.
   bool AllSignaled() const { return device_.iwarp(); }
   const VerbsLibrary& verbs() const { return device_.verbs(); }
@@ -81,8 +92,12 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
 
   absl::Status CheckSend(const SendWorkRequest& request) const;
   absl::Status NotUsable(absl::string_view call) const;
+  // For PostSend().
+  uint32_t room() const { return sends_.room() - static_cast<uint32_t>(waiting_.size() + untold_.size()); }
   absl::Status PostChain(absl::Span<const SendWorkRequest> requests);
-  void Translate(const SendWorkRequest& from, ibv_send_wr& to);
+  void PostQueued();
+  // Fills in `to`, but for its wr_id and next, and returns its entry.
+  VerbsSendRing::Entry Translate(const SendWorkRequest& from, ibv_send_wr& to);
   absl::Status PostReceives(absl::Span<const ReceiveWorkRequest> requests);
   void OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number);
   void DeliverInOrder();
@@ -118,6 +133,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void DestroyQp();
   void FlushPending();
   void DeliverFlushed(uint64_t wr_id, Opcode opcode);
+  void FlushUntold();
+  void FlushUntoldAndWaiting();
   News& news();
 
   void OnAsyncEvent(ibv_event_type event) override;
@@ -151,6 +168,11 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
 
   VerbsSendRing sends_;
   VerbsGrants grants_;
+  uint32_t unsignaled_grants_ = 0;  // Work requests of grants, since the last signaled work request.
+  std::vector<Waiting> waiting_;    // In order, behind everything in `sends_`.
+  // Unsignaled work requests of the caller that have left `sends_`, because one of a grant behind them has
+  // completed, of which the caller is not told. The next completion of the caller's own proves them, too.
+  std::vector<Untold> untold_;
   std::vector<uint64_t> receives_;  // wr_ids by number, a power of two.
   uint32_t receives_posted_ = 0;    // Numbers in [receives_retired_, receives_posted_) are outstanding.
   uint32_t receives_retired_ = 0;

@@ -24,6 +24,16 @@ void VerbsSendRing::Silence(uint32_t number) {
   --callers_;
 }
 
+bool VerbsSendRing::EndsSilently() const {
+  if (empty()) return false;
+  if (!at(posted_ - 1).signaled) return true;
+  for (uint32_t number = posted_; number != retired_;) {
+    const Entry& entry = at(--number);
+    if (entry.kind == Kind::kCaller) return !entry.signaled;
+  }
+  return false;
+}
+
 VerbsSendRing::Entry VerbsSendRing::Retire() {
   const Entry& entry = entries_[retired_++ & mask_];
   if (entry.kind == Kind::kCaller) --callers_;

@@ -26,7 +26,7 @@ class VerbsSendRing {
     uint32_t window = 0;  // kBind, kInvalidate: see VerbsGrants.
     Opcode opcode = Opcode::kSend;
     Kind kind = Kind::kCaller;
-    bool signaled = false;   // The caller asked for a completion; kInvalidate and kDrain: always.
+    bool signaled = false;  // The caller asked for a completion; kInvalidate and kDrain: always; kBind: some.
     bool completed = false;  // Out of order, see VerbsQueuePair::OnUnorderedSendCompletion().
     CompletionStatus status = CompletionStatus::kSuccess;
   };
@@ -36,6 +36,8 @@ class VerbsSendRing {
 
   uint32_t depth() const { return depth_; }
   uint32_t room() const { return depth_ - callers_; }  // For work requests of callers.
+  uint32_t callers() const { return callers_; }        // Outstanding ones of kCaller.
+  uint32_t others() const { return posted_ - retired_ - callers_; }
   bool empty() const { return retired_ == posted_; }
   bool Outstanding(uint32_t number) const { return number - retired_ < posted_ - retired_; }
 
@@ -53,7 +55,8 @@ class VerbsSendRing {
   }
 
   uint32_t oldest() const { return retired_; }
-  const Entry& newest() const { return entries_[(posted_ - 1) & mask_]; }
+  // The newest, or the newest of kCaller, is unsignaled, so its success is not reported.
+  bool EndsSilently() const;
   const Entry& at(uint32_t number) const { return entries_[number & mask_]; }
   // Removes the oldest. Not empty().
   Entry Retire();

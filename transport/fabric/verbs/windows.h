@@ -18,6 +18,12 @@ inline bool HasWindows(const ibv_device_attr& attr, bool iwarp) {
 // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
 inline bool IsRxe(const ibv_device_attr& attr, bool iwarp) { return attr.vendor_id == 0xffffff && !iwarp; }
 
+// Whether the kernel, in software, is the device: rxe, or siw by its SIW_VENDOR_ID. Its rings are the kernel's
+// memory, so they pin none of a process (see rings.h).
+inline bool IsSoftware(const ibv_device_attr& attr, bool iwarp) {
+  return IsRxe(attr, iwarp) || (attr.vendor_id == 0x626d74 && iwarp);
+}
+
 // The default of VerbsFabricOptions::memory_windows, which explains why rxe has none.
 inline bool UsesWindows(const ibv_device_attr& attr, bool iwarp) {
   return HasWindows(attr, iwarp) && !IsRxe(attr, iwarp);
