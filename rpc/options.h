@@ -185,9 +185,9 @@ struct ServerOptions {
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection = {};
   // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); 1 at least. A further
-  // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`:
-  // the default pool has room for some 20,000 connections of 32 slots, or 70,000 of 8. A connection that was
-  // closed counts until its handlers have ended.
+  // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`, or
+  // those of its host more than 15 sixteenths of that: the default pool has room for some 20,000 connections
+  // of 32 slots, or 70,000 of 8. A connection that was closed counts until its handlers have ended.
   uint32_t connections_max = 65536;
   uint32_t connections_per_host_max = 16384;
   ReadLimits read = {};

@@ -21,6 +21,10 @@ uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
 // When receives take more than this, the server closes newcomers, so that the next client finds room.
 uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
 
+// The receives of one host. A client that has sent a message makes no room, and a host with many of them would keep all
+// others out. It is more than NearlyAll(), so that a host's newcomers make room before the host is refused.
+uint64_t HostMax(uint64_t receives_max_bytes) { return receives_max_bytes / 16 * 15; }
+
 // A connection over TCP takes a file descriptor. The application and the next host need some, too. All hosts
 // together get three quarters of them, and one host three quarters of that; newcomers get a quarter and an
 // eighth.
@@ -69,6 +73,15 @@ absl::Status Admission::Admit(const Place& place) {
         "the server's memory for receives is used up: fewer slots, or a larger "
         "BufferPoolOptions::limit_bytes");
   }
+  // The first connection of a host is no share: in a small pool it may be nearly all.
+  const auto held = memory.by_host.find(place.host);
+  if (held != memory.by_host.end() &&
+      held->second + place.receive_bytes > HostMax(memory.receives_max_bytes)) {
+    return absl::ResourceExhaustedError(
+        "this host has its share of the server's memory for receives: fewer slots, or a larger "
+        "BufferPoolOptions::limit_bytes");
+  }
+  memory.by_host[place.host] += place.receive_bytes;
   memory.receive_bytes += place.receive_bytes;
   Host& host = by_host_[place.host];
   ++host.places;
@@ -85,7 +98,11 @@ void Admission::Close(const Place& place) {
 
 void Admission::Release(const Place& place) {
   --places_;
-  memory_[place.pool].receive_bytes -= place.receive_bytes;
+  Memory& memory = memory_[place.pool];
+  memory.receive_bytes -= place.receive_bytes;
+  const auto held = memory.by_host.find(place.host);
+  held->second -= place.receive_bytes;
+  if (held->second == 0) memory.by_host.erase(held);
   const auto of_host = by_host_.find(place.host);
   if (--of_host->second.places == 0) by_host_.erase(of_host);
 }

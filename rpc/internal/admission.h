@@ -12,7 +12,7 @@
 namespace hawser::internal {
 
 // Decides which connections a server accepts. It bounds them in all, by host, and by the memory for their
-// receives, so that each pool keeps enough for messages. A session whose client has sent nothing since its
+// receives, in all and by host, so that each pool keeps enough for messages, and for the receives of other hosts. A session whose client has sent nothing since its
 // handshake is a newcomer. When there are too many newcomers, the server closes the oldest one of the host
 // that has the most.
 //
@@ -53,6 +53,7 @@ class Admission {
   struct Memory {
     uint64_t receives_max_bytes = 0;
     uint64_t receive_bytes = 0;
+    absl::flat_hash_map<PeerHost, uint64_t> by_host;  // Of these; without those that have none.
   };
 
   const uint32_t connections_max_;

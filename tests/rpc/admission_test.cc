@@ -50,7 +50,7 @@ class AdmissionTest : public ::testing::Test {
 
 TEST_F(AdmissionTest, ReceivesLeaveAQuarterOfThePoolToMessages) {
   Admission admission({});
-  for (int i = 0; i < 16; ++i) ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
+  for (int i = 0; i < 16; ++i) ASSERT_THAT(admission.Admit(From(i < 8 ? "10.0.0.1" : "10.0.0.3")), IsOk());
   const absl::Status refused = admission.Admit(From("10.0.0.2"));
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("BufferPoolOptions::limit_bytes"));
@@ -85,6 +85,31 @@ TEST_F(AdmissionTest, AHostHasItsShareOfTheConnections) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("connections_per_host_max"));
   EXPECT_THAT(admission.Admit(From("10.0.0.2")), IsOk());
   EXPECT_THAT(std::string(admission.Admit(From("10.0.0.3")).message()), HasSubstr("connections_max"));
+}
+
+TEST_F(AdmissionTest, AHostHasItsShareOfTheMemoryForReceives) {
+  Admission admission({});
+  for (int i = 0; i < 15; ++i) ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk()) << i;
+  const absl::Status refused = admission.Admit(From("10.0.0.1"));
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("this host has its share"));
+  EXPECT_LE(refused.message().size(), 140u) << "a rejection cuts it short";
+  EXPECT_THAT(admission.Admit(From("10.0.0.2")), IsOk()) << "the rest is for other hosts";
+  admission.Close(From("10.0.0.1"));
+  EXPECT_THAT(admission.Admit(From("10.0.0.1")), Not(IsOk())) << "handlers may hold what was received";
+  admission.Release(From("10.0.0.1"));
+  EXPECT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
+}
+
+TEST_F(AdmissionTest, TheFirstConnectionOfAHostMayTakeNearlyAllOfASmallPool) {
+  transport::BufferPool small(NewTestFabric(), {.limit_bytes = 4096 * 4});
+  const Admission::Place place{PeerHost(*transport::ParseNumericHost("10.0.0.1")), &small, kReceiveBytes};
+  Admission admission({});
+  EXPECT_THAT(admission.Admit(place), IsOk());
+  EXPECT_THAT(admission.Admit(place), Not(IsOk()));
+  admission.Close(place);
+  admission.Release(place);
+  EXPECT_THAT(admission.Admit(place), IsOk());
 }
 
 TEST_F(AdmissionTest, NewcomersMakeRoomBeforeTheMemoryIsGone) {
