@@ -15,8 +15,10 @@ namespace {
 // noticeably.
 constexpr int64_t kBusyNs = 1'000'000;
 
-// New connections that may wait for one poller, which a handler may hold. Each takes a file descriptor.
+// New connections that may wait for one poller, which a handler may hold. Each takes a file descriptor. A host with more
+// of them than its share would have those of all others refused.
 constexpr uint32_t kWaitingMax = 256;
+constexpr uint32_t kWaitingOfHostMax = 192;
 
 }  // namespace
 
@@ -46,18 +48,18 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
   }
   if (!reverse) {
     // After Admit(): this may start a poller, which a peer that is refused must not cause.
-    absl::StatusOr<ServingPoller*> next = NextPoller(pollers);
+    absl::StatusOr<ServingPoller*> next = NextPoller(pollers, place.host);
     if (!next.ok()) {
+      refused_connections_.fetch_add(1, std::memory_order_relaxed);
       ReleaseConnection(place);
       return request.Refuse(next.status());
     }
     serving = *next;
-    serving->waiting.fetch_add(1, std::memory_order_relaxed);
     poller = &serving->poller;
   }
   (*poller)->Run([this, &pollers, serving, place, request = std::move(request)]() mutable {
     if (serving == nullptr) return AcceptReverse(std::move(request), place);
-    serving->waiting.fetch_sub(1, std::memory_order_relaxed);
+    StopWaiting(*serving, place.host);
     AcceptClient(pollers, *serving, std::move(request), place);
   });
 }
@@ -84,14 +86,28 @@ void ServerCore::AcceptProof(const Pollers& pollers, transport::PeerRequest requ
   pollers.proof_desk->Accept(std::move(request), std::move(proofs));
 }
 
-absl::StatusOr<ServerCore::ServingPoller*> ServerCore::NextPoller(Pollers& pollers) {
+absl::StatusOr<ServerCore::ServingPoller*> ServerCore::NextPoller(Pollers& pollers, const PeerHost& host) {
   for (size_t tries = pollers.runtime->poller_limit(); tries > 0; --tries) {
     ServingPoller& serving = ServingOn(pollers, pollers.runtime->NextPoller());
-    if (serving.waiting.load(std::memory_order_relaxed) < kWaitingMax) return &serving;
+    absl::MutexLock lock(&mutex_);
+    if (serving.waiting >= kWaitingMax) continue;
+    const auto found = serving.waiting_of_host.find(host);
+    const uint32_t of_host = found == serving.waiting_of_host.end() ? 0 : found->second;
+    if (of_host >= kWaitingOfHostMax) continue;
+    ++serving.waiting;
+    serving.waiting_of_host[host] = of_host + 1;
+    return &serving;
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("each poller of the server has ", kWaitingMax,
-                   " new connections that it does not come to; do handlers hold it?"));
+  return absl::ResourceExhaustedError(absl::StrCat("each poller of the server has ", kWaitingMax,
+                                                   " new connections that it does not come to, or ",
+                                                   kWaitingOfHostMax, " of this host; do handlers hold it?"));
+}
+
+void ServerCore::StopWaiting(ServingPoller& serving, const PeerHost& host) {
+  absl::MutexLock lock(&mutex_);
+  --serving.waiting;
+  const auto found = serving.waiting_of_host.find(host);
+  if (--found->second == 0) serving.waiting_of_host.erase(found);
 }
 
 ServerCore::ServingPoller& ServerCore::ServingOn(Pollers& pollers, transport::Poller& poller) {
@@ -170,6 +186,7 @@ void ServerCore::AcceptClient(const Pollers& pollers, ServingPoller& on, transpo
   }
   if (excess_poller != nullptr) CloseNewcomer(*excess_poller, excess);
   if (!serving) {
+    refused_connections_.fetch_add(1, std::memory_order_relaxed);
     request.Refuse(absl::UnavailableError("the server is shutting down"));
     return ReleaseConnection(place);
   }

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/peer_table.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/observe/status_server.h"
 #include "hawser/rpc/internal/admission.h"
@@ -90,7 +92,9 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
     uint64_t gatherings = 0;                           // Likewise.
     std::shared_ptr<Gathering> running;                // Used on the poller.
     transport::Timer gather_timer{[this] { Gather(*this); }};
-    std::atomic<uint32_t> waiting{0};  // Peers assigned to it that it has not accepted yet.
+    // Peers assigned to it that it has not accepted yet, in all and by host. With mutex_ locked.
+    uint32_t waiting = 0;
+    absl::flat_hash_map<PeerHost, uint32_t> waiting_of_host;
   };
   // The pollers of one scheme and device.
   struct Pollers final : transport::Acceptor::Handler {
@@ -184,9 +188,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   void AcceptProof(const Pollers& pollers, transport::PeerRequest request);
   // The state of the session that a probe asks about, as SessionProbe::Owner gets it.
   absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
-  // The poller for the next client. ResourceExhausted: every poller has too many that it has not accepted
-  // yet.
-  absl::StatusOr<ServingPoller*> NextPoller(Pollers& pollers);
+  // The poller for the next client, which comes from `host` and waits there until StopWaiting(). ResourceExhausted: every
+  // poller has too many that it has not accepted yet, in all or of this host.
+  absl::StatusOr<ServingPoller*> NextPoller(Pollers& pollers, const PeerHost& host);
+  void StopWaiting(ServingPoller& serving, const PeerHost& host);
   // The entry of `poller`; adds it at its first connection. On the front desk.
   ServingPoller& ServingOn(Pollers& pollers, transport::Poller& poller);
   // The resources that the connection of this request needs.

@@ -18,11 +18,14 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/uri.h"
 #include "tests/rpc/probe.h"
+#include "tests/rpc/taken.h"
 
 namespace hawser {
 namespace {
@@ -142,16 +145,22 @@ TEST(GreetingFloodTest, HonestClientsConnectAndSendMeanwhile) {
 // Greets, and sends nothing more.
 class Silent {
  public:
-  // Returns once the server has accepted it.
-  explicit Silent(const std::string& uri) {
+  // From an address of loopback.
+  explicit Silent(const std::string& uri, const char* from = "127.0.0.1") {
     const SocketAddress server = TestAddress(PortOf(uri));
+    const SocketAddress own = *transport::ParseNumericHost(from);
     const std::string greeting = Greeting();
     const timeval patience = {.tv_sec = absl::ToInt64Seconds(kLong), .tv_usec = 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    EXPECT_EQ(bind(fd_.get(), own.get(), own.length_bytes()), 0);
     EXPECT_EQ(connect(fd_.get(), server.get(), server.length_bytes()), 0);
     EXPECT_EQ(send(fd_.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL), ssize_t(greeting.size()));
-    char byte;
-    EXPECT_EQ(recv(fd_.get(), &byte, 1, 0), 1);
+  }
+  // Waits for the server's answer. 2: it has accepted, 3: rejected (PROTOCOL.md, "Over TCP").
+  int KindOfAnswer() {
+    char greeting[16] = "";
+    EXPECT_EQ(recv(fd_.get(), greeting, sizeof(greeting), MSG_WAITALL), ssize_t(sizeof(greeting)));
+    return greeting[10];
   }
   // All that the server sends until it closes the connection.
   std::string ReadAll() {
@@ -174,12 +183,46 @@ TEST(GreetingFloodTest, TheOldestThatSentNothingMakesRoomAndNoneThatSentSomethin
     ASSERT_THAT(SendAct(clients.back(), 1).Wait(), IsOk());
   }
   std::deque<Silent> strangers;
-  for (int i = 0; i < 16; ++i) strangers.emplace_back(server.uri);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(strangers.emplace_back(server.uri).KindOfAnswer(), 2);
   EXPECT_THAT(strangers.front().ReadAll(), ::testing::HasSubstr("makes room for newer ones"));
   for (const auto& client : clients) {
     EXPECT_EQ(client->state(), ChannelState::kReady);
     EXPECT_THAT(SendAct(client, 1).Wait(), IsOk());
   }
+}
+
+// 256 new connections may wait for a poller, 192 of one host.
+TEST(GreetingFloodTest, AHostLeavesRoomForOthersAtAPollerThatIsHeld) {
+  TestServer server({.pollers = 1}, "tcp://127.0.0.1:0");
+  Box<bool> holds;
+  absl::Notification go_on;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    holds.Put(true);
+    go_on.WaitForNotificationWithTimeout(kLong / 2);
+    return absl::OkStatus();
+  };
+  const auto client = server.Connect();
+  auto call = SendAct(client, 1, {.timeout = kLong});
+  holds.Take();
+  std::deque<Silent> strangers;
+  for (uint64_t waiting = 1; waiting <= 192; ++waiting) {
+    strangers.emplace_back(server.uri);
+    ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 1 + waiting; })) << waiting;
+  }
+  Silent one_too_many(server.uri);
+  EXPECT_EQ(one_too_many.KindOfAnswer(), 3);
+  EXPECT_THAT(one_too_many.ReadAll(), ::testing::HasSubstr("192 of this host"));
+  Taken snapshot(server.server);
+  const auto refusals = snapshot.Get().getRefusals();
+  const auto no_room = refusals[refusals.size() - 1];
+  EXPECT_EQ(std::string(no_room.getReason().cStr()), "no room");
+  EXPECT_EQ(no_room.getCount(), 1u);
+  Silent other(server.uri, "127.0.0.2");
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 1 + 192 + 1; }));
+  go_on.Notify();
+  EXPECT_THAT(call.Wait(), IsOk());
+  EXPECT_EQ(strangers.front().KindOfAnswer(), 2);
+  EXPECT_EQ(other.KindOfAnswer(), 2);
 }
 
 }  // namespace
