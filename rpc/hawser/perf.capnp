@@ -35,7 +35,8 @@ interface Perf {
   # For the floor of the same network: opens a port of the server that serves one connection without Hawser: a TCP port, or,
   # for queuePair, one of the client's network and device. `address`: the numeric one that the client has for the server.
   # The connection comes from the client's host within 5 s, and begins with `token`, 16 bytes, which a queue pair has in the
-  # private data of its request to connect; after 60 s the server ends it. ResourceExhausted: there are 4 such ports.
+  # private data of its request to connect; after 60 s the server ends it. ResourceExhausted: there are 4 such ports, or 3 of
+  # the client's host.
   # FailedPrecondition: the server has credentials, and a raw connection has none; or queuePair over TCP, which has sockets.
   # InvalidArgument: the server knows no such service.
 }

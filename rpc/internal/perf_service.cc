@@ -280,11 +280,15 @@ absl::Status PerfService::OpenRaw(const ServerContext& context, Wire::OpenRawPar
   const absl::MutexLock lock(&mutex_);
   const auto open =
       std::count_if(raw_ports_.begin(), raw_ports_.end(), [](auto& port) { return !port->ended(); });
+  const auto of_host = std::count_if(raw_ports_.begin(), raw_ports_.end(), [&](auto& port) {
+    return !port->ended() && port->host() == options.host;
+  });
   // The thread joins those that have ended.
-  if (open >= kRawPortsMax || raw_ports_.size() >= size_t{4} * kRawPortsMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("the server has ", open, " raw ports already, of ",
-                                                     kRawPortsMax, "; each lasts ",
-                                                     absl::FormatDuration(settings_.raw_life), " at most"));
+  if (open >= kRawPortsMax || of_host >= kRawPortsOfHostMax ||
+      raw_ports_.size() >= size_t{4} * kRawPortsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the server has ", open, " raw ports already, ", of_host, " of this host, of ", kRawPortsMax, " and ",
+        kRawPortsOfHostMax, "; each lasts ", absl::FormatDuration(settings_.raw_life), " at most"));
   }
   if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
   auto port = OpenPort(request.getService(), options, std::move(runtime));

@@ -32,7 +32,7 @@ namespace hawser::internal {
 // What clients can make the server hold: for each network payloads that answers to `get` share, one for each power of two
 // up to a kSharedPoolFraction-th of the pool, so twice that in all; for each call with a larger payload, or one whose size
 // ends within a word, the payload of its own answer, which counts against the client's host like any response; and
-// kRawPortsMax raw ports, which have 24 MiB each at most. A shared payload goes when it was not asked for during
+// kRawPortsMax raw ports, kRawPortsOfHostMax of one host, which have 24 MiB each at most. A shared payload goes when it was not asked for during
 // Settings::keep, or when memory is short, in either case unless an answer refers to it.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
 //           no handler holds its poller for that.
@@ -40,6 +40,7 @@ namespace hawser::internal {
 class PerfService final : public Service {
  public:
   static constexpr int kRawPortsMax = 4;
+  static constexpr int kRawPortsOfHostMax = 3;
   // No answer counts what it shares with others, so that has to be a small part of the pool.
   static constexpr uint64_t kSharedPoolFraction = 64;
 

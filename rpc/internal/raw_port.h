@@ -38,6 +38,7 @@ class RawPort {
   RawPort& operator=(const RawPort&) = delete;
 
   uint16_t port() const { return port_; }
+  const PeerHost& host() const { return options_.host; }
   absl::Time deadline() const { return options_.deadline; }
   // It serves no more: the destructor does not wait.
   bool ended() const { return ended_.load(std::memory_order_acquire); }

@@ -376,12 +376,30 @@ TEST(PerfTest, AThousandConnectionsToARawPortDoNotMatter) {
 TEST(PerfTest, RawPortsAreFew) {
   TimedServer server({.accept = kLong});
   std::vector<RawSocket> sockets;
-  for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
+  for (int i = 0; i < PerfService::kRawPortsOfHostMax; ++i) {
     sockets.push_back(OpenRaw(server.channel, Service::ECHO)->ConnectWithToken());
   }
   EXPECT_THAT(OpenRaw(server.channel, Service::ECHO).status(), HasCode(absl::StatusCode::kResourceExhausted));
   sockets.pop_back();
   EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::ECHO).ok(); }));
+}
+
+TEST(PerfTest, AHostLeavesARawPortToOthers) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "only loopback has a second address everywhere";
+  TimedServer server({.accept = kLong});
+  std::vector<RawSocket> sockets;
+  for (int i = 0; i < PerfService::kRawPortsOfHostMax; ++i) {
+    sockets.push_back(OpenRaw(server.channel, Service::ECHO)->ConnectWithToken());
+  }
+  const absl::Status refused = OpenRaw(server.channel, Service::ECHO).status();
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("3 of this host"));
+  const auto other =
+      Channel::Connect(server.channel->peer_address(), {.connection = {.local_address = "127.0.0.2"}});
+  ASSERT_THAT(other, IsOk());
+  EXPECT_THAT(OpenRaw(*other, Service::ECHO), IsOk());
+  EXPECT_THAT(OpenRaw(*other, Service::ECHO).status(), HasCode(absl::StatusCode::kResourceExhausted))
+      << "there are no more than four";
 }
 
 TEST(PerfTest, ARawPortThatGetsNoTokenCloses) {
@@ -458,7 +476,7 @@ TEST(PerfTest, AQueuePairIsForTheOneThatHasTheToken) {
 TEST(PerfTest, QueuePairsCountAsRawPorts) {
   TimedServer server({.accept = kLong, .queue_pairs_of_sockets = true});
   std::vector<std::unique_ptr<RawClient>> clients;
-  for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
+  for (int i = 0; i < PerfService::kRawPortsOfHostMax; ++i) {
     auto client = OpenRaw(server.channel, Service::QUEUE_PAIR)->ConnectQueuePair();
     ASSERT_THAT(client.status(), IsOk());
     clients.push_back(*std::move(client));
@@ -473,7 +491,7 @@ TEST(PerfTest, QueuePairsCountAsRawPorts) {
 
 TEST(PerfTest, AQueuePairThatNoClientConnectsToEnds) {
   TimedServer server({.accept = kExpires, .queue_pairs_of_sockets = true});
-  for (int i = 0; i < PerfService::kRawPortsMax; ++i) {
+  for (int i = 0; i < PerfService::kRawPortsOfHostMax; ++i) {
     ASSERT_THAT(OpenRaw(server.channel, Service::QUEUE_PAIR), IsOk());
   }
   EXPECT_TRUE(Eventually([&] { return OpenRaw(server.channel, Service::QUEUE_PAIR).ok(); }));
