@@ -104,6 +104,12 @@ TEST_F(HostilePeerTest, AFarewellThatIsTooLong) {
   ExpectBrokenProtocol("farewell of 257 bytes");
 }
 
+TEST_F(HostilePeerTest, ASecondFarewell) {
+  peer_.Say({.kind = FrameKind::kFarewell, .length_bytes = 1}, "a");
+  peer_.Say({.kind = FrameKind::kFarewell, .length_bytes = 1}, "b");
+  ExpectBrokenProtocol("a second farewell");
+}
+
 TEST_F(HostilePeerTest, AFarewellIsToldEscapedWhenTheConnectionEnds) {
   const std::string text = "tired of \x1b[31myou\n";
   peer_.Say({.kind = FrameKind::kFarewell, .length_bytes = static_cast<uint32_t>(text.size())}, text);

@@ -247,6 +247,8 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
         return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
       }
+      // Nothing answers a farewell, so a peer could send any number of them, and each costs this side time.
+      if (!farewell_.empty()) return Violation("it sent a second farewell");
       farewell_.assign(header.length_bytes, '\0');
       target_ = reinterpret_cast<uint8_t*>(&farewell_[0]);
       break;
