@@ -38,6 +38,7 @@ class Builder {
     RefuseBadTexts(model);
     RefuseCppClashes(nodes_, file_, refusals_);
     Collect(file_);
+    RefuseLateBases();
     Describe(model);
     // Without one interface those that extend it cannot be served either, and a name that it needed is free.
     while (unsupported_ == Unsupported::kLeaveOut && LeaveOut(model)) Describe(model);
@@ -112,8 +113,32 @@ class Builder {
     }
   }
 
-  // In the order of declaration, which is also capnpc-c++'s and has base classes first: it does not compile
-  // otherwise.
+  // Base classes have to be there before what derives from them, in what capnpc-c++ generates, too.
+  void RefuseLateBases() {
+    std::set<uint64_t> before;
+    for (Node::Reader interface : interfaces_) {
+      before.insert(interface.getId());
+      const std::string name = nodes_.ScopedName(interface);
+      std::vector<Node::Reader> bases;
+      CollectBases(interface, bases);
+      const auto is_itself = [&](Node::Reader base) { return base.getId() == interface.getId(); };
+      if (std::any_of(bases.begin(), bases.end(), is_itself)) {
+        refusals_.Add(
+            name, "extends itself, directly or through others.",
+            "An interface has the methods of those that it extends, so these cannot form a circle.");
+        continue;
+      }
+      for (auto superclass : interface.getInterface().getSuperclasses()) {
+        Node::Reader base = nodes_.Get(superclass.getId());
+        if (!IsInThisFile(base) || before.count(base.getId()) > 0) continue;
+        refusals_.Add(name,
+                      absl::StrCat("extends ", nodes_.ScopedName(base), ", which is declared after it."),
+                      "C++ needs a class before those that derive from it: declare it earlier in the file.");
+      }
+    }
+  }
+
+  // In the order of declaration, which is also capnpc-c++'s.
   void Collect(Node::Reader scope) {
     for (auto nested : scope.getNestedNodes()) {
       Node::Reader node = nodes_.Get(nested.getId());
@@ -143,13 +168,16 @@ class Builder {
     return model;
   }
 
-  // The interfaces that one extends, directly or not, each once, those that others extend first.
+  // The interfaces that one extends, directly or not, each once, those that others extend first. In a circle: itself, too.
   void CollectBases(Node::Reader node, std::vector<Node::Reader>& bases) const {
+    std::set<uint64_t> seen;
+    CollectBases(node, seen, bases);
+  }
+  void CollectBases(Node::Reader node, std::set<uint64_t>& seen, std::vector<Node::Reader>& bases) const {
     for (auto superclass : node.getInterface().getSuperclasses()) {
       Node::Reader base = nodes_.Get(superclass.getId());
-      auto is_base = [&](Node::Reader known) { return known.getId() == base.getId(); };
-      if (std::any_of(bases.begin(), bases.end(), is_base)) continue;
-      CollectBases(base, bases);
+      if (!seen.insert(base.getId()).second) continue;
+      CollectBases(base, seen, bases);
       bases.push_back(base);
     }
   }
