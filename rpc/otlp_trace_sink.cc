@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <concepts>
+#include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <limits>
@@ -23,6 +24,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/fork.h"
 #include "hawser/base/option_range.h"
@@ -42,6 +45,8 @@ constexpr size_t kSpansAtOnce = 1024;
 // A line ends with the span that reaches this, which has some 25 KB at most: the Collector's receiver cuts a line at 1 MiB.
 constexpr size_t kLineBytes = 768 << 10;
 constexpr size_t kStatusTextMax = 256;
+// How long exit() waits for a file that takes no more, such as a pipe that nothing reads.
+constexpr absl::Duration kFlushAtExitMax = absl::Seconds(5);
 
 constexpr absl::string_view kServiceName = "service.name";
 constexpr absl::string_view kServiceInstanceId = "service.instance.id";
@@ -140,9 +145,17 @@ class OtlpTraceSink::Writer {
     absl::StatusOr<std::thread> thread = StartThread("hawser-traces", [this] { Run(); });
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
+    Writers& writers = Writers::OfProcess();
+    absl::MutexLock lock(&writers.mutex);
+    writers.all.insert(this);
     return absl::OkStatus();
   }
   void Stop() {
+    {
+      Writers& writers = Writers::OfProcess();
+      absl::MutexLock lock(&writers.mutex);  // Waits for exit(), which may be flushing this one.
+      writers.all.erase(this);
+    }
     {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
@@ -172,11 +185,11 @@ class OtlpTraceSink::Writer {
     }
   }
 
-  void Flush() {
+  void Flush(absl::Time until = absl::InfiniteFuture()) {
     absl::MutexLock lock(&mutex_);
     const uint64_t wanted = added_;
     const auto are_done = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ >= wanted; };
-    mutex_.Await(absl::Condition(&are_done));
+    mutex_.AwaitWithDeadline(absl::Condition(&are_done), until);
   }
 
   uint64_t dropped() const {
@@ -185,6 +198,25 @@ class OtlpTraceSink::Writer {
   }
 
  private:
+  // Those of this process. exit() lets them write what is queued: mostly the spans of the last calls, without which the traces
+  // that they begin have no root.
+  struct Writers {
+    static Writers& OfProcess() {
+      static constinit PerProcess<Writers> writers;
+      [[maybe_unused]] static const int registered = std::atexit(FlushAll);
+      return writers.Get();
+    }
+    static void FlushAll() {
+      Writers& writers = OfProcess();
+      const absl::Time until = absl::Now() + kFlushAtExitMax;
+      absl::MutexLock lock(&writers.mutex);
+      for (Writer* writer : writers.all) writer->Flush(until);
+    }
+
+    absl::Mutex mutex;
+    std::set<Writer*> all ABSL_GUARDED_BY(mutex);
+  };
+
   // A copy of a Span.
   struct Queued {
     Span::Kind kind;
@@ -375,11 +407,15 @@ absl::StatusOr<std::shared_ptr<OtlpTraceSink>> OtlpTraceSink::Open(Options optio
                        "\" is empty, comes twice, or has an option of its own"));
     }
   }
+  if (options.path.empty()) {
+    return absl::InvalidArgumentError(
+        "OtlpTraceSink::Options::path is empty: it is the file to write spans to");
+  }
   UniqueFd file(open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
   if (!file.is_open()) {
     const int error = errno;
-    return absl::ErrnoToStatus(
-        error, absl::StrCat("open ", options.path, " to write spans to it: ", DescribeErrno(error)));
+    return absl::Status(absl::ErrnoToStatusCode(error),
+                        absl::StrCat("open ", options.path, " to write spans to it: ", DescribeErrno(error)));
   }
   auto writer = std::make_unique<Writer>(std::move(options), std::move(file));
   if (absl::Status status = writer->Start(); !status.ok()) return status;

@@ -31,7 +31,8 @@ namespace hawser {
 // counted in droppedAttributesCount like those that exceeded the bounds.
 //
 // Thread:   any. A thread of its own writes. OnSpan() copies the span and waits for no file.
-// Lifetime: the destructor writes what is queued. A child made by fork() has no sink until it sets one.
+// Lifetime: the destructor writes what is queued, and so does exit(), for 5 s at most. A process that ends by _exit() or a signal
+//           loses that: call Flush() before. A child made by fork() has no sink until it sets one.
 // Failure:  the log tells once when a write fails, and when one succeeds again; a span that cannot be written, or that finds
 //           4096 others queued, is dropped and counted.
 class OtlpTraceSink final : public TraceSink {
@@ -47,7 +48,7 @@ class OtlpTraceSink final : public TraceSink {
     int64_t bytes_max = int64_t{1} << 30;
   };
 
-  // InvalidArgument: no service_name; bytes_max below 1; or a key of `attributes` is empty, comes twice, or is one of the two
+  // InvalidArgument: no path, or no service_name; bytes_max below 1; or a key of `attributes` is empty, comes twice, or is one of the two
   // above. Otherwise the error of open(2), or of starting the thread.
   static absl::StatusOr<std::shared_ptr<OtlpTraceSink>> Open(Options options);
   ~OtlpTraceSink() override;

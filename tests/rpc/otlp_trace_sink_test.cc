@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -393,11 +394,56 @@ TEST_F(OtlpTraceSinkTest, AChildOfForkDestroysItsCopyAndHasNoSink) {
   EXPECT_TRUE(internal::HasTrace(nullptr)) << "the parent has it still";
 }
 
+// The child's sink writes into a pipe that takes one page, and nothing reads before exit() has begun.
+TEST_F(OtlpTraceSinkTest, ExitWritesWhatIsQueued) {
+  constexpr size_t kSpans = 2000;
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const int reader = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  ASSERT_GE(fcntl(reader, F_SETPIPE_SZ, 4096), 0);
+  int exiting[2];
+  ASSERT_EQ(pipe2(exiting, O_CLOEXEC), 0);
+  static int tell_exit;
+  tell_exit = exiting[1];
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);  // Ends a child that hangs.
+    close(reader);
+    const std::shared_ptr<OtlpTraceSink> sink = Open(path_);
+    SetTraceSink(sink).IgnoreError();
+    for (size_t i = 0; i < kSpans; ++i) {
+      sink->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, absl::OkStatus()});
+    }
+    // Runs before what the sink has registered.
+    std::atexit([] { [[maybe_unused]] const ssize_t n = write(tell_exit, "", 1); });
+    exit(0);
+  }
+  close(exiting[1]);
+  char none;
+  EXPECT_EQ(read(exiting[0], &none, 1), 1);
+  close(exiting[0]);
+  std::string all;
+  char bytes[4096];
+  ASSERT_EQ(fcntl(reader, F_SETFL, 0),
+            0);  // From here on read() waits for more, or for the end of the child.
+  for (ssize_t n; (n = read(reader, bytes, sizeof(bytes))) > 0;) all.append(bytes, static_cast<size_t>(n));
+  close(reader);
+  EXPECT_EQ(SpansIn(all), kSpans);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST_F(OtlpTraceSinkTest, WhatCannotBeOpenedSaysWhy) {
   EXPECT_THAT(OtlpTraceSink::Open({.path = path_}).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  const absl::Status nowhere = OtlpTraceSink::Open({.service_name = "kv"}).status();
+  EXPECT_THAT(nowhere, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(nowhere.message()), HasSubstr("OtlpTraceSink::Options::path is empty"));
   const auto missing = OtlpTraceSink::Open({.path = "/nowhere/spans", .service_name = "kv"});
   EXPECT_THAT(missing.status(), HasCode(absl::StatusCode::kNotFound));
-  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("open /nowhere/spans to write spans to it"));
+  EXPECT_EQ(missing.status().message(),
+            "open /nowhere/spans to write spans to it: no such file or directory (ENOENT)");
 }
 
 }  // namespace
