@@ -15,10 +15,12 @@ absl::Status Nothing() {
 
 }  // namespace
 
+FirstResult::FirstResult() { result_.message = Nothing(); }
+
 void FirstResult::Add(CallHandle& call) {
   {
     absl::MutexLock lock(&mutex_);
-    if (under_way_++ == 0 && !has_reply_) result_.message = Nothing();
+    ++under_way_;
     if (!new_alarm_) {
       new_alarm_ = [call = call.Share()](absl::AnyInvocable<void(bool)> callback) {
         return call.NewAlarm(std::move(callback));

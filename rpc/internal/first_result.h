@@ -23,7 +23,7 @@ namespace hawser::internal {
 // Lifetime: shared by the FirstOf, its calls and an alarm.
 class FirstResult final : public std::enable_shared_from_this<FirstResult> {
  public:
-  FirstResult() = default;
+  FirstResult();
   FirstResult(const FirstResult&) = delete;
   FirstResult& operator=(const FirstResult&) = delete;
 

@@ -260,6 +260,12 @@ Coroutine AwaitWithin(First& first, absl::Duration time, Box<bool>& has_reply) {
   has_reply.Put(co_await first.Within(time));
 }
 
+TEST_F(FirstOfTest, WithoutACallTheResultIsFailedPrecondition) {
+  First first;
+  Coroutine waiting = AwaitResult(first, results_);
+  EXPECT_THAT(results_.Take().status(), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST_F(FirstOfTest, WithinEndsAtTheTimeAtAReplyAndWhenAllHaveFailed) {
   First first;
   Box<bool> within;
