@@ -113,7 +113,8 @@ Executor::~Executor() {
 }
 
 bool Executor::Run(absl::AnyInvocable<void()> work) {
-  return !threads_->in_child() && threads_->Add(std::move(work));
+  if (threads_->in_child()) return false;
+  return work == nullptr || threads_->Add(std::move(work));
 }
 
 std::function<void(absl::AnyInvocable<void()> handler)> Executor::ForHandlers() {

@@ -40,7 +40,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Queues `work`. False: the queue is full, or this is a child after fork(), and `work` is destroyed. An exception
-  // of `work` is logged and dropped.
+  // of `work` is logged and dropped. An empty function: true, and nothing runs.
   bool Run(absl::AnyInvocable<void()> work);
 
   // For ServerOptions::executor. A handler that finds the queue full does not run: its call ends with Unavailable.

@@ -245,7 +245,7 @@ void ChannelCore::OnChannelDestroyed() {
 }
 
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
-  if (!poller_.usable_in_this_process()) return;
+  if (callback == nullptr || !poller_.usable_in_this_process()) return;
   poller_.Run([core = shared_from_this(), callback = std::move(callback)]() mutable {
     core->on_closed_.push_back(std::move(callback));
     if (core->closed()) core->TellSoon();

@@ -98,6 +98,14 @@ TEST_F(CallbackTest, CloseRunsNoCallback) {
   EXPECT_TRUE(client_.Until([&] { return ended && closed; }));
 }
 
+TEST_F(CallbackTest, AnEmptyOnClosedHasNoEffect) {
+  bool closed = false;
+  channel_->OnClosed(nullptr);
+  channel_->OnClosed([&] { closed = true; });
+  channel_->Close();
+  EXPECT_TRUE(client_.Until([&] { return closed; }));
+}
+
 TEST_F(CallbackTest, OnClosedRunsSoonThoughTheChannelHasEndedLongAgo) {
   channel_->Close();
   ASSERT_TRUE(client_.Until([&] { return server_.server.stats().connections == 0; }));

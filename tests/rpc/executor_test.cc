@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <coroutine>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -71,6 +72,15 @@ TEST(ExecutorTest, AnExceptionDoesNotEndItsThread) {
   const auto executor = NewExecutor();
   absl::Notification ran;
   executor->Run([] { throw std::runtime_error("no luck"); });
+  executor->Run([&] { ran.Notify(); });
+  ran.WaitForNotification();
+}
+
+TEST(ExecutorTest, AnEmptyFunctionRunsNothing) {
+  const auto executor = NewExecutor();
+  EXPECT_TRUE(executor->Run(nullptr));
+  EXPECT_TRUE(executor->Run(std::function<void()>()));
+  absl::Notification ran;
   executor->Run([&] { ran.Notify(); });
   ran.WaitForNotification();
 }
