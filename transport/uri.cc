@@ -20,6 +20,9 @@ absl::Status Wrong(absl::string_view text, absl::string_view what) {
                                                  kSchemes));
 }
 
+constexpr absl::string_view kEveryAddress =
+    "; to listen on every address of this machine, say [::] or 0.0.0.0";
+
 }  // namespace
 
 std::string Uri::ToString() const {
@@ -48,7 +51,9 @@ absl::StatusOr<Uri> ParseUri(absl::string_view text) {
     rest.remove_prefix(end);
     if (rest.find(':', 1) != absl::string_view::npos) return Wrong(text, "an IPv6 address needs [ ]");
   }
-  if (uri.host.empty()) return Wrong(text, "it names no host");
+  if (uri.host.empty()) return Wrong(text, absl::StrCat("it names no host", kEveryAddress));
+  // For the resolver of glibc it is loopback, which is the contrary of what it is written for.
+  if (uri.host == "*") return Wrong(text, absl::StrCat("\"*\" is no host", kEveryAddress));
   if (rest.empty() || rest[0] != ':') return Wrong(text, "it names no port");
   rest.remove_prefix(1);
   uint32_t port;

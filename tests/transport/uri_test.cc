@@ -40,26 +40,28 @@ struct Bad {
 };
 
 TEST(UriTest, WhatIsWrongIsSaidWithTheTextAndAnExample) {
-  for (const Bad& bad : {Bad{"", "no scheme"},
-                         Bad{"kv1:7470", "no scheme"},
-                         Bad{"://kv1:7470", "no scheme"},
-                         Bad{"tcp://", "no port"},
-                         Bad{"tcp://kv1", "no port"},
-                         Bad{"tcp://:7470", "no host"},
-                         Bad{"tcp://kv1:", "\"\" is no port"},
-                         Bad{"tcp://kv1:http", "\"http\" is no port"},
-                         Bad{"tcp://kv1:65536", "\"65536\" is no port"},
-                         Bad{"tcp://kv1:99999999999", "is no port"},
-                         Bad{"tcp://kv1:-1", "\"-1\" is no port"},
-                         Bad{"tcp://kv1: 1", "is no port"},
-                         Bad{"tcp://kv1:+1", "is no port"},
-                         Bad{"tcp://kv1:7470/", "\"7470/\" is no port"},
-                         Bad{"tcp://::1:7470", "an IPv6 address needs [ ]"},
-                         Bad{"tcp://[::1:7470", "not closed"},
-                         Bad{"tcp://[::1]", "no port"},
-                         Bad{"tcp://[::1]7470", "no port"},
-                         Bad{"tcp://[kv1]:7470", "no IPv6 address"},
-                         Bad{"tcp://[]:7470", "no IPv6 address"}}) {
+  for (const Bad& bad :
+       {Bad{"", "no scheme"},
+        Bad{"kv1:7470", "no scheme"},
+        Bad{"://kv1:7470", "no scheme"},
+        Bad{"tcp://", "no port"},
+        Bad{"tcp://kv1", "no port"},
+        Bad{"tcp://:7470", "no host; to listen on every address of this machine, say [::]"},
+        Bad{"tcp://*:7470", "\"*\" is no host; to listen on every address of this machine, say [::]"},
+        Bad{"tcp://kv1:", "\"\" is no port"},
+        Bad{"tcp://kv1:http", "\"http\" is no port"},
+        Bad{"tcp://kv1:65536", "\"65536\" is no port"},
+        Bad{"tcp://kv1:99999999999", "is no port"},
+        Bad{"tcp://kv1:-1", "\"-1\" is no port"},
+        Bad{"tcp://kv1: 1", "is no port"},
+        Bad{"tcp://kv1:+1", "is no port"},
+        Bad{"tcp://kv1:7470/", "\"7470/\" is no port"},
+        Bad{"tcp://::1:7470", "an IPv6 address needs [ ]"},
+        Bad{"tcp://[::1:7470", "not closed"},
+        Bad{"tcp://[::1]", "no port"},
+        Bad{"tcp://[::1]7470", "no port"},
+        Bad{"tcp://[kv1]:7470", "no IPv6 address"},
+        Bad{"tcp://[]:7470", "no IPv6 address"}}) {
     const absl::Status status = ParseUri(bad.text).status();
     EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument)) << bad.text;
     EXPECT_THAT(
