@@ -96,14 +96,15 @@ Connection::~Connection() {
 }
 
 absl::Status Connection::CheckOptions(const ConnectionOptions& options) {
-  if (options.slots < 1 || options.slots > kSlotsMax || options.receive_buffer_bytes < kReceiveBufferMin ||
-      options.receive_buffer_bytes > kReceiveBufferMax || options.receive_buffer_bytes % 64 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions: slots ", options.slots, " (1 to ",
-                                                   kSlotsMax, "), receive_buffer_bytes ",
-                                                   options.receive_buffer_bytes, " (a multiple of 64 from ",
-                                                   kReceiveBufferMin, " to ", kReceiveBufferMax, ")"));
+  if (options.receive_buffer_bytes % 64 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ConnectionOptions::receive_buffer_bytes is ",
+                                                   options.receive_buffer_bytes, ": a multiple of 64 from ",
+                                                   kReceiveBufferMin, " to ", kReceiveBufferMax));
   }
   return FirstError(
+      CheckOption("ConnectionOptions::slots", uint64_t{options.slots}, uint64_t{1}, uint64_t{kSlotsMax}),
+      CheckOption("ConnectionOptions::receive_buffer_bytes", uint64_t{options.receive_buffer_bytes},
+                  uint64_t{kReceiveBufferMin}, uint64_t{kReceiveBufferMax}),
       CheckOption("ConnectionOptions::message_bytes_max", options.message_bytes_max, kMessageBytesMin,
                   kMessageBytesMost),
       CheckOption("ConnectionOptions::keepalive_interval", options.keepalive_interval, kKeepaliveMin,

@@ -201,8 +201,11 @@ TEST(AutoTest, NobodyThereIsAnErrorThatNamesBothNetworks) {
 TEST(ServerOptionsTest, ListenRefusesThoseThatServeNoClient) {
   const std::pair<ServerOptions, const char*> wrong[] = {
       {{.pollers = -1}, "ServerOptions::pollers is -1: from 0 to 1024"},
-      {{.connection = {.slots = 0}}, "slots 0 (1 to 1024)"},
-      {{.connection = {.receive_buffer_bytes = 100}}, "receive_buffer_bytes 100"},
+      {{.connection = {.slots = 0}}, "ConnectionOptions::slots is 0: from 1 to 1024"},
+      {{.connection = {.receive_buffer_bytes = 64}},
+       "ConnectionOptions::receive_buffer_bytes is 64: from 512 to 65536"},
+      {{.connection = {.receive_buffer_bytes = 1000}},
+       "ConnectionOptions::receive_buffer_bytes is 1000: a multiple of 64 from 512 to 65536"},
       {{.pool = {.limit_bytes = 2 << 20}}, "limit_bytes 2097152 is too little"},
   };
   for (const auto& [options, text] : wrong) {
@@ -216,7 +219,7 @@ TEST(ServerOptionsTest, ListenRefusesThoseThatServeNoClient) {
 TEST(ChannelOptionsTest, CreateRefusesThoseThatConnectNowhere) {
   const absl::Status status = Channel::Create("tcp://127.0.0.1:1", {.connection = {.slots = 1025}}).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("slots 1025 (1 to 1024)"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ConnectionOptions::slots is 1025: from 1 to 1024"));
 }
 
 // Where there is RDMA, only an answer tells whether it leads to the peer, and Create() waits for none.
