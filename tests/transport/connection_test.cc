@@ -51,17 +51,24 @@ TEST(ConnectionStateTest, AClosedConnectionComesBackByNoEvent) {
 
 TEST(ConnectionOptionsTest, WhatIsOutOfRangeIsRefusedWithTheRange) {
   World world;
-  for (const ConnectionOptions& bad :
-       {ConnectionOptions{.slots = 0}, ConnectionOptions{.slots = kSlotsMax + 1},
-        ConnectionOptions{.receive_buffer_bytes = 448}, ConnectionOptions{.receive_buffer_bytes = 1000},
-        ConnectionOptions{.receive_buffer_bytes = 65600}}) {
+  struct Case {
+    ConnectionOptions options;
+    const char* why;
+  };
+  const Case cases[] = {
+      {{.slots = 0}, "slots is 0: from 1 to 1024"},
+      {{.slots = kSlotsMax + 1}, "slots is 1025: from 1 to 1024"},
+      {{.receive_buffer_bytes = 448}, "receive_buffer_bytes is 448: from 512 to 65536"},
+      {{.receive_buffer_bytes = 1000}, "receive_buffer_bytes is 1000: a multiple of 64 from 512 to 65536"},
+      {{.receive_buffer_bytes = 65600}, "receive_buffer_bytes is 65600: from 512 to 65536"}};
+  for (const Case& one : cases) {
     RecordingObserver observer;
     world.OnClient([&] {
-      const absl::Status refused = Connection::Dial(world.client.poller(), TestAddress(1), bad, Handshake(),
-                                                    absl::Seconds(1), observer, nullptr)
+      const absl::Status refused = Connection::Dial(world.client.poller(), TestAddress(1), one.options,
+                                                    Handshake(), absl::Seconds(1), observer, nullptr)
                                        .status();
       EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
-      EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("1 to 1024"));
+      EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(one.why));
     });
     EXPECT_EQ(world.client.poller().connection_count(), 0u);
   }
