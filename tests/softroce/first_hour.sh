@@ -12,12 +12,13 @@
 #   --kills=N           processes that are killed with 32 large calls under way, clients and servers each (10)
 #   --connects=N        connections made one after another (1,000)
 #   --connections=N     connections at once; fewer if the limit of open files allows no more (10,000)
+#   --keepalive=TIME    of these connections; six times that is how long it waits for them to be idle again (2s)
 #   --duration=TIME     of each figure beside a raw queue pair (2s)
 #
 # Both ends are on this machine, so what crosses is looped back inside the device. Needs `ulimit -l unlimited`, or as root.
 source examples/processes.sh
 
-device='' address='' contract_tests='*' cycles=1000000 kills=10 connects=1000 connections=10000 duration=2s
+device='' address='' contract_tests='*' cycles=1000000 kills=10 connects=1000 connections=10000 keepalive=2s duration=2s
 for argument; do
   case $argument in
     --device=?*) device=${argument#*=} ;;
@@ -27,6 +28,7 @@ for argument; do
     --kills=[1-9]*) kills=${argument#*=} ;;
     --connects=[1-9]*) connects=${argument#*=} ;;
     --connections=[1-9]*) connections=${argument#*=} ;;
+    --keepalive=?*) keepalive=${argument#*=} ;;
     --duration=?*) duration=${argument#*=} ;;
     *) echo "first_hour: $argument: not known; the head of tests/softroce/first_hour.sh has the flags" >&2 && exit 2 ;;
   esac
@@ -101,10 +103,10 @@ step "$cycles grants that are made, used and revoked" \
 step "$kills clients are killed with 32 large calls under way" kill_clients
 step "$kills servers are killed with 32 large calls under way" kill_servers
 step "$connects connections, one after another" \
-  bench/connections "--address=rdma://$uri_address:0" "--connections=$connects" --idle_seconds=0.1
+  bench/connections "--address=rdma://$uri_address:0" "--connections=$connects" --idle_seconds=0.1 --keepalive=500ms
 step 'beside a raw queue pair' beside_raw
 step "$connections connections at once" \
-  bench/connections "--address=rdma://$uri_address:0" "--connections=$connections"
+  bench/connections "--address=rdma://$uri_address:0" "--connections=$connections" "--keepalive=$keepalive"
 
 printf '\n'
 printf '%s\n' "${verdicts[@]}"
