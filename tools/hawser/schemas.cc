@@ -235,15 +235,16 @@ absl::StatusOr<capnp::InterfaceSchema::Method> Schemas::FindMethod(absl::string_
       if (is_named && of_service.size() < kListedMax) {
         of_service.emplace_back(ToView(method.getProto().getName()));
       }
-      if (full == name) return method;  // Whatever else ends with it.
-      // One that is inherited is one method, whatever the service.
-      if (!Names(name, full) || found.size() >= kListedMax ||
+      const std::string declared = MethodName(method.getContainingInterface(), method);
+      if (declared == name) return method;  // Whatever else ends with it.
+      // One that is inherited is one method, whatever the service. A service may inherit two of one name from two others.
+      if (!(Names(name, full) || Names(name, declared)) || found.size() >= kListedMax ||
           !found_ids.emplace(method.getContainingInterface().getProto().getId(), method.getOrdinal())
                .second) {
         continue;
       }
       found.push_back(method);
-      found_names.push_back(full);
+      found_names.push_back(declared);
     }
   }
   if (found.size() == 1) return found[0];
