@@ -75,7 +75,11 @@ FlagSet& FlagSet::Texts(absl::string_view name, std::vector<std::string>* values
 FlagSet& FlagSet::Number(absl::string_view name, uint64_t min, uint64_t max, uint64_t* value) {
   return Add(name, [=](const std::string& text) {
     uint64_t number;
-    if (!absl::SimpleAtoi(text, &number)) return absl::InvalidArgumentError("that is not a whole number");
+    const bool is_whole = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+    if (!absl::SimpleAtoi(text, &number)) {
+      return absl::InvalidArgumentError(is_whole ? absl::StrCat("that is not from ", min, " to ", max)
+                                                 : "that is not a whole number");
+    }
     *value = number;
     return InRange(number, min, max);
   });
@@ -106,9 +110,10 @@ FlagSet& FlagSet::Choice(absl::string_view name, std::vector<std::string> choice
 FlagSet& FlagSet::Duration(absl::string_view name, absl::Duration* value) {
   return Add(name, [value](const std::string& text) {
     absl::Duration duration;
-    if (!absl::ParseDuration(text, &duration) || duration <= absl::ZeroDuration()) {
+    if (!absl::ParseDuration(text, &duration)) {
       return absl::InvalidArgumentError("that is not a time span: 250ms, 10s and 2m are");
     }
+    if (duration <= absl::ZeroDuration()) return absl::InvalidArgumentError("that is not above 0");
     *value = duration;
     return absl::OkStatus();
   });

@@ -86,12 +86,16 @@ TEST(FlagSetTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(Message(flags, {"--on=1"}), "--on takes no value");
   EXPECT_EQ(Message(flags, {"--number=x"}), "--number=x: that is not a whole number");
   EXPECT_EQ(Message(flags, {"--number=-1"}), "--number=-1: that is not a whole number");
+  EXPECT_EQ(Message(flags, {"--number=99999999999999999999"}),
+            "--number=99999999999999999999: that is not from 1 to 9");
+  EXPECT_EQ(Message(flags, {"--number="}), "--number=: that is not a whole number");
   EXPECT_EQ(Message(flags, {"--number=10"}), "--number=10: 10 is not from 1 to 9");
   EXPECT_THAT(Message(flags, {"--bytes=12KB"}), HasSubstr("not a size"));
   EXPECT_THAT(Message(flags, {"--bytes=KiB"}), HasSubstr("not a size"));
   EXPECT_THAT(Message(flags, {"--bytes=18446744073709551615TiB"}), HasSubstr("not a size"));
   EXPECT_THAT(Message(flags, {"--wait=10"}), HasSubstr("not a time span"));
-  EXPECT_THAT(Message(flags, {"--wait=-1s"}), HasSubstr("not a time span"));
+  EXPECT_EQ(Message(flags, {"--wait=-1s"}), "--wait=-1s: that is not above 0");
+  EXPECT_EQ(Message(flags, {"--wait=0s"}), "--wait=0s: that is not above 0");
   EXPECT_EQ(Message(flags, {"--choice=green"}), "--choice=green: that is none of red, blue");
 }
 
