@@ -90,6 +90,8 @@ check 'is named where' has "$err" 'at .all.inners[1].key: expected a string (Tex
 check 'with what the method takes' has "$err" 'The method is echo @0 (all :All) -> (all :All)'
 call Everything.echo '{"al": {}}'
 check 'so is an unknown field' has "$err" 'there is no field "al"; did you mean "all"?'
+call Everything.echo '{"all": {"color": "bleu"}}'
+check 'and an enumerant' has "$err" 'found the string "bleu"; did you mean "blue"? The method is echo @0'
 call Everything.echo '{"all": {"uint8": 1, "uint8": 2}}'
 check 'a name twice' has "$err" 'the name "uint8" is there twice'
 call Everything.echo '{"all": '

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -231,9 +232,9 @@ class CallCommand : public Command {
     }
     if (absl::Status status = FillFromJson(json_, call.request()); !status.ok()) {
       const std::string takes = MethodText(schemas, method);
-      return absl::InvalidArgumentError(absl::StrCat("the JSON for ", MethodOf(method).name, ": ",
-                                                     status.message(), ". The method is ",
-                                                     takes.substr(0, 1000)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the JSON for ", MethodOf(method).name, ": ", status.message(),
+          absl::EndsWith(status.message(), "?") ? "" : ".", " The method is ", takes.substr(0, 1000)));
     }
     for (const FieldPath& path : in) {
       if (absl::Status status = FillFromFile(channel, path, call); !status.ok()) {

@@ -43,8 +43,7 @@ absl::Status Explained(const absl::Status& status, const Channel& channel, absl:
         "the server has no health service. Start it with ServerOptions::health, which is on by default, or "
         "update it. It answers, though: `hawser ping` measures how fast";
   } else if (status.code() == absl::StatusCode::kNotFound) {
-    absl::StrAppend(&why,
-                    " (`hawser list` names the services; without a name it is about the server as a whole)");
+    absl::StrAppend(&why, " (`hawser list` has the names, in full)");
   }
   return absl::Status(status.code(),
                       absl::StrCat("cannot ask ", channel.peer_address(), " for the health of ",
