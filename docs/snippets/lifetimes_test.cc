@@ -1,5 +1,8 @@
 // Snippets of docs/guide.md: what outlives what.
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "docs/snippets/page_store.h"
@@ -29,6 +32,37 @@ TEST(LifetimesTest, MembersAreDeclaredInTheOrderOfTheirLifetimes) {
   ASSERT_TRUE(uri.ok()) << uri.status();
   PagesStub stub(Connect(*uri));
   EXPECT_TRUE(Write(stub, 1, "one").ok());
+}
+
+// snippet: two_services
+class Mirror : public PlainPages, public SubscriberService {
+ public:
+  void AddMethods(hawser::MethodTable& table) override {
+    PlainPages::AddMethods(table);
+    SubscriberService::AddMethods(table);
+  }
+
+  absl::Status Changed(hawser::ServerContext&, Subscriber::ChangedParams::Reader request,
+                       Subscriber::ChangedResults::Builder) override {
+    latest_ = request.getNumber();
+    return absl::OkStatus();
+  }
+  uint64_t latest() const { return latest_; }
+
+ private:
+  std::atomic<uint64_t> latest_ = 0;
+};
+// end of snippet
+
+TEST(LifetimesTest, OneObjectIsTwoServices) {
+  Mirror mirror;
+  hawser::Server server;
+  const std::shared_ptr<hawser::Channel> channel = Connect(Serve(server, mirror));
+  EXPECT_TRUE(Write(PagesStub(channel), 1, "one").ok());
+  auto changed = SubscriberStub(channel).Changed();
+  changed.request().setNumber(7);
+  EXPECT_TRUE(changed.Send().Wait().ok());
+  EXPECT_EQ(mirror.latest(), 7u);
 }
 
 struct CachedPage {
