@@ -61,7 +61,10 @@ ServerCore::ServerCore(ServerOptions options)
 
 void ServerCore::End() {
   HAWSER_CHECK(!in_a_handler(),
-               "a Server was destroyed in one of its own handlers, where it would wait for itself");
+               MisplacedWait("~Server()",
+                             ", on a poller, or the executor, of that server: it would wait for itself; "
+                             "let another thread destroy it")
+                   .message());
   Shutdown(absl::InfinitePast()).IgnoreError();
   std::unique_ptr<observe::StatusServer> status;
   {

@@ -280,8 +280,26 @@ TEST(ServerEndDeathTest, InOneOfItsOwnHandlersIsACheck) {
     };
     SendAct(server->Connect(), 1).Wait().IgnoreError();
   };
-  EXPECT_DEATH(end(false), "destroyed in one of its own handlers");
-  EXPECT_DEATH(end(true), "destroyed in one of its own handlers");
+  EXPECT_DEATH(end(false),
+               "~Server\\(\\) was called in a handler or callback.* let another thread destroy it");
+  EXPECT_DEATH(end(true),
+               "~Server\\(\\) was called in the handler of probe.capnp:Probe.act.* let another thread");
+}
+
+TEST(ServerEndDeathTest, InACallbackOnOneOfItsPollersIsACheck) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [] {
+    auto server = std::make_unique<TestServer>();
+    const std::shared_ptr<Channel> channel = server->Connect({.server = &server->server});
+    absl::Notification done;
+    SendAct(channel, 1).Then([&](const absl::StatusOr<Reply<probe::Probe::ActResults>>&) {
+      server.reset();
+      done.Notify();
+    });
+    done.WaitForNotification();
+  };
+  EXPECT_DEATH(end(),
+               "~Server\\(\\) was called in the callback of probe.capnp:Probe.act.* let another thread");
 }
 
 }  // namespace
