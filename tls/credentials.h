@@ -17,15 +17,15 @@ namespace hawser {
 struct TlsCredentials {
   // The certificate of this side, then those of intermediate authorities, each issued by the next. It is used as a
   // client and as a server, so an extendedKeyUsage in it has to allow what it is used for.
-  std::string certificate;
+  std::string certificate = {};
   // The private key of the first certificate, not encrypted: RSA, ECDSA or Ed25519.
-  std::string key;
+  std::string key = {};
   // The certificates of the authorities that this side trusts: roots. A peer's certificate must lead to one of them,
   // through the intermediate authorities that it sends along.
-  std::string authorities;
+  std::string authorities = {};
   // For a client: the name that the server's certificate must have. A DNS name, an IP address, or a URI, which is
   // compared as it is ("spiffe://example.org/kv"). Empty: the host of the address that the client connects to.
-  std::string server_name;
+  std::string server_name = {};
   // True: this side connects, or listens, only where all that crosses is encrypted, and so never over RDMA, where
   // credentials say who connects and the network reads along: rdma:// is InvalidArgument, and auto:// takes TCP.
   bool require_encryption = false;

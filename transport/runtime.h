@@ -30,15 +30,15 @@ struct RuntimeOptions {
   // to one that does not run yet, up to Runtime::poller_limit(). With PollerOptions::cores: one for each of these cores, all
   // at once.
   int pollers = 0;
-  PollerOptions poller;
-  BufferPoolOptions pool;
+  PollerOptions poller = {};
+  BufferPoolOptions pool = {};
   // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
   // else the first with an active port. A program that uses several has a runtime for each.
-  std::string rdma_device;
+  std::string rdma_device = {};
   // What marks the packets of rdma:// for the switches, both ways, of the connections that this side makes:
   // the traffic class of RoCE v2 (DSCP in its upper six bits), from which the kernel also makes the service
   // level. On InfiniBand the subnet manager may make a service level of it. Empty: the system's own.
-  std::optional<uint8_t> rdma_traffic_class;
+  std::optional<uint8_t> rdma_traffic_class = {};
 };
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.

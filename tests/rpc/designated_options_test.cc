@@ -4,7 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "hawser/observe/status_server.h"
+#include "hawser/rpc/executor.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/otlp_trace_sink.h"
+#include "hawser/rpc/runtime.h"
+#include "hawser/rpc/trace.h"
 
 namespace hawser {
 namespace {
@@ -17,6 +22,12 @@ TEST(DesignatedOptionsTest, EachCanBeNamedAlone) {
   const PollerOptions poller = {.mode = PollingMode::kSleep};
   const BufferPoolOptions pool = {.limit_bytes = 1 << 20};
   const ReadLimits read = {.traversal_factor = 1};
+  const RuntimeOptions runtime = {.pollers = 3};
+  const TlsCredentials credentials = {.certificate = "c.pem", .key = "k.pem", .authorities = "a.pem"};
+  const Executor::Options executor = {.threads = 4};
+  const OtlpTraceSink::Options traces = {.path = "t.jsonl", .service_name = "kv"};
+  const TraceOptions trace = {.sample_rate = 0.5};
+  const observe::StatusServer::Options status = {.nice = 5};
   EXPECT_EQ(call.timeout, absl::Milliseconds(5));
   EXPECT_EQ(channel.default_timeout, absl::Seconds(1));
   EXPECT_EQ(server.pollers, 2);
@@ -24,6 +35,12 @@ TEST(DesignatedOptionsTest, EachCanBeNamedAlone) {
   EXPECT_EQ(poller.mode, PollingMode::kSleep);
   EXPECT_EQ(pool.limit_bytes, size_t{1} << 20);
   EXPECT_EQ(read.traversal_factor, 1u);
+  EXPECT_EQ(runtime.pollers, 3);
+  EXPECT_EQ(credentials.key, "k.pem");
+  EXPECT_EQ(executor.threads, 4);
+  EXPECT_EQ(traces.service_name, "kv");
+  EXPECT_EQ(trace.sample_rate, 0.5);
+  EXPECT_EQ(status.nice, 5);
 }
 
 }  // namespace
