@@ -14,6 +14,8 @@ call Everything.hello '{"name": "käse"}'
 check 'JSON goes in and comes out' is "$status-$out" $'0-{\n  "text": "hello käse"\n}'
 call everything.capnp:Everything.hello
 check 'without JSON and with an empty stdin it says what is missing' has "$err" 'no JSON for everything.capnp:Base.hello came on stdin; {} leaves'
+call Everything.hello ''
+check 'JSON that is given and empty is wrong usage' is "$status-$(grep -c 'the JSON is empty; {} leaves' <<<"$err")" 2-1
 call Everything.hello '{"quux": 1}'
 check 'a name like none there is' has "$err" 'there is no field "quux". There is: name'
 call hello '{}'

@@ -151,7 +151,13 @@ class CallCommand : public Command {
       }
     }
     if (words.size() == 1) return TakeWords(words, {"NAME.METHOD"}, {&name_});
-    return TakeWords(words, {"NAME.METHOD", "JSON"}, {&name_, &json_});
+    absl::Status taken = TakeWords(words, {"NAME.METHOD", "JSON"}, {&name_, &json_});
+    // An empty variable of a script: stdin may be a terminal, from which nothing comes.
+    if (taken.ok() && json_.empty()) {
+      return absl::InvalidArgumentError(
+          "the JSON is empty; {} leaves every parameter at its default, - reads stdin");
+    }
+    return taken;
   }
 
   absl::StatusOr<int> Run(const Session& session) override {
