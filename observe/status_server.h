@@ -49,9 +49,9 @@ class StatusServer {
     // What /healthz says, on the thread of the status server. Null: what a snapshot says. Given, /healthz needs no snapshot.
     std::function<wire::Server::State()> state = {};
     // What /metrics ends with: metrics of the program's own in Prometheus's text format, version 0.0.4. Their names do not begin
-    // with hawser_ or process_. Prometheus drops the whole scrape for a text that it cannot read. Called for each scrape, on the
-    // thread of the status server, whose other requests wait meanwhile. If it throws, or its text is not UTF-8, a comment says so
-    // in its place. Null: none.
+    // with hawser_ or process_. Called for each scrape, on the thread of the status server, whose other requests wait meanwhile.
+    // If it throws, or Prometheus could not read its text and would drop the whole scrape, a comment says so in its place, with
+    // the line. Null: none.
     std::function<std::string()> metrics = {};
   };
   static constexpr size_t kHistoryPoints = 300;

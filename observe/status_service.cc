@@ -17,6 +17,7 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/json.h"
+#include "hawser/observe/metrics_text.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/prometheus.h"
 
@@ -204,6 +205,9 @@ std::string StatusService::Metrics() {
     why = std::string(View(exception->getDescription()));
   } else if (!IsUtf8(own)) {
     failed = "its text is not UTF-8";
+  } else if (why = WhyNoMetrics(own); !why.empty()) {
+    // Prometheus would drop the whole scrape.
+    return absl::StrCat(text, "# The program's own metrics are not here: ", why, "\n");
   }
   if (failed != nullptr) {
     return absl::StrCat(text, "# The program's own metrics are not here: ", failed, EscapePeerText(why),

@@ -145,6 +145,11 @@ TEST(StatusPageTest, OwnMetricsThatFailCostNoOthers) {
   const auto other = Start([] { return std::string("kv_keys{of=\"\xff\"} 1\n"); });
   EXPECT_THAT(Get(other->url(), "/metrics"), AllOf(HasSubstr("process_cpu_seconds_total"),
                                                    HasSubstr("not UTF-8"), Not(HasSubstr("kv_keys"))));
+  const auto broken = Start([] { return std::string("kv_keys 1\nkv_keys{of=\"a\nb\"} 1\n"); });
+  EXPECT_THAT(
+      Get(broken->url(), "/metrics"),
+      AllOf(HasSubstr("process_cpu_seconds_total"), Not(HasSubstr("\nkv_keys")),
+            HasSubstr("# The program's own metrics are not here: line 2 is no metric: kv_keys{of=\"a\n")));
 }
 
 // A gateway: its server is slow when another one is.
