@@ -33,7 +33,7 @@ class FineClock {
   }
 
  private:
-  using Product = unsigned __int128;
+  __extension__ using Product = unsigned __int128;  // For programs that are compiled with -Wpedantic.
 
   static constexpr int64_t kLearnNs = 10'000'000;
   static constexpr int kShift = 32;

@@ -1,6 +1,7 @@
-// A program that is compiled with -Wextra -Werror needs to name only the options that it sets.
+// A program that is compiled with -Wextra -Wpedantic -Werror needs to name only the options that it sets.
 
 #pragma GCC diagnostic error "-Wmissing-field-initializers"
+#pragma GCC diagnostic error "-Wpedantic"
 
 #include <gtest/gtest.h>
 
