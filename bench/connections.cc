@@ -153,7 +153,8 @@ void Measure() {
   const absl::Time end = absl::Now() + kIntervalsUntilIdle * options.keepalive_interval +
                          (absl::GetFlag(FLAGS_check) ? kPatience : absl::ZeroDuration());
   Memory client_now = OfClient(*runtime), server_now = OfServer(server, channels[0]);
-  while (absl::Now() < end && each.LeasedAndHeapKib(client_now, server_now) > worst_kib + 1) {
+  const double wanted_kib = worst_kib + 1 + kKeptKib / count;
+  while (absl::Now() < end && each.LeasedAndHeapKib(client_now, server_now) > wanted_kib) {
     client_now = OfClient(*runtime);
     server_now = OfServer(server, channels[0]);
   }
