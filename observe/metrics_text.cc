@@ -1,5 +1,6 @@
 #include "hawser/observe/metrics_text.h"
 
+#include <cmath>
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
@@ -76,9 +77,26 @@ bool IsComment(absl::string_view rest) {
   if ((kind != "HELP" && kind != "TYPE") || !TakeBlank(rest)) return true;
   if (!TakeName(rest, /*with_colons=*/true)) return false;
   if (kind == "HELP") return rest.empty() || TakeBlank(rest);
-  TakeBlanks(rest);
+  if (!rest.empty())
+    rest.remove_prefix(1);  // Exactly one blank: Prometheus takes a second one for a part of the type.
   return rest == "counter" || rest == "gauge" || rest == "histogram" || rest == "summary" ||
          rest == "untyped";
+}
+
+// What Prometheus reads with Go's strconv.ParseFloat(), in the decimal form: of what SimpleAtod() takes not the hexadecimal
+// one, not what overflows, and no NaN with a sign, which is what printf() makes of 0.0 / 0.0 on x86.
+bool IsValue(absl::string_view word) {
+  double value;
+  if (!absl::SimpleAtod(word, &value) || word.find_first_of("xX") != word.npos) return false;
+  const bool is_signed = word[0] == '+' || word[0] == '-';
+  if (std::isnan(value)) return !is_signed;
+  return !std::isinf(value) || absl::ascii_isalpha(static_cast<unsigned char>(word[is_signed ? 1 : 0]));
+}
+
+// Milliseconds; without a sign.
+bool IsTimestamp(absl::string_view word) {
+  int64_t ms;
+  return absl::ascii_isdigit(static_cast<unsigned char>(word[0])) && absl::SimpleAtoi(word, &ms);
 }
 
 // name{label="value",...} value timestamp
@@ -90,11 +108,9 @@ bool IsSample(absl::string_view rest) {
   if (!TakeBlank(rest) && !has_blank && !has_labels) return false;
   // Both functions would take white space of other kinds, such as the \r of a line that ends in \r\n.
   if (rest.find_first_of("\r\v\f") != rest.npos) return false;
-  double value;
-  if (!absl::SimpleAtod(TakeWord(rest), &value)) return false;
+  if (!IsValue(TakeWord(rest))) return false;
   TakeBlanks(rest);
-  int64_t timestamp_ms;
-  if (!rest.empty() && !absl::SimpleAtoi(TakeWord(rest), &timestamp_ms)) return false;
+  if (!rest.empty() && !IsTimestamp(TakeWord(rest))) return false;
   TakeBlanks(rest);
   return rest.empty();
 }

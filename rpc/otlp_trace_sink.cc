@@ -152,15 +152,14 @@ class OtlpTraceSink::Writer {
   }
   void Stop() {
     {
-      Writers& writers = Writers::OfProcess();
-      absl::MutexLock lock(&writers.mutex);  // Waits for exit(), which may be flushing this one.
-      writers.all.erase(this);
-    }
-    {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
     }
     if (thread_.joinable()) thread_.join();
+    // Not before: exit() on another thread waits for what is queued here, too.
+    Writers& writers = Writers::OfProcess();
+    absl::MutexLock lock(&writers.mutex);
+    writers.all.erase(this);
   }
   bool in_child() const { return fork_mark_.in_child(); }
 

@@ -22,8 +22,11 @@ uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
 uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
 
 // The receives of one host. A client that has sent a message makes no room, and a host with many of them would keep all
-// others out. It is more than NearlyAll(), so that a host's newcomers make room before the host is refused.
-uint64_t HostMax(uint64_t receives_max_bytes) { return receives_max_bytes / 16 * 15; }
+// others out. One connection more than NearlyAll() is always within it, so that a host's newcomers make room before the
+// host is refused, also in a pool for a few connections.
+uint64_t HostMax(uint64_t receives_max_bytes, uint64_t connection_bytes) {
+  return std::max(receives_max_bytes / 16 * 15, NearlyAll(receives_max_bytes) + connection_bytes);
+}
 
 // A connection over TCP takes a file descriptor. The application and the next host need some, too. All hosts
 // together get three quarters of them, and one host three quarters of that; newcomers get a quarter and an
@@ -73,10 +76,9 @@ absl::Status Admission::Admit(const Place& place) {
         "the server's memory for receives is used up: fewer slots, or a larger "
         "BufferPoolOptions::limit_bytes");
   }
-  // The first connection of a host is no share: in a small pool it may be nearly all.
   const auto held = memory.by_host.find(place.host);
   if (held != memory.by_host.end() &&
-      held->second + place.receive_bytes > HostMax(memory.receives_max_bytes)) {
+      held->second + place.receive_bytes > HostMax(memory.receives_max_bytes, place.receive_bytes)) {
     return absl::ResourceExhaustedError(
         "this host has its share of the server's memory for receives: fewer slots, or a larger "
         "BufferPoolOptions::limit_bytes");

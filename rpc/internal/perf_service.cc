@@ -286,9 +286,10 @@ absl::Status PerfService::OpenRaw(const ServerContext& context, Wire::OpenRawPar
   // The thread joins those that have ended.
   if (open >= kRawPortsMax || of_host >= kRawPortsOfHostMax ||
       raw_ports_.size() >= size_t{4} * kRawPortsMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", open, " raw ports already, ", of_host, " of this host, of ", kRawPortsMax, " and ",
-        kRawPortsOfHostMax, "; each lasts ", absl::FormatDuration(settings_.raw_life), " at most"));
+    return absl::ResourceExhaustedError(absl::StrCat("the server has ", kRawPortsMax, " raw ports at most, ",
+                                                     kRawPortsOfHostMax, " of one host; now ", open, ", and ",
+                                                     of_host, " of this host; each lasts ",
+                                                     absl::FormatDuration(settings_.raw_life), " at most"));
   }
   if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
   auto port = OpenPort(request.getService(), options, std::move(runtime));

@@ -87,20 +87,26 @@ void ServerCore::AcceptProof(const Pollers& pollers, transport::PeerRequest requ
 }
 
 absl::StatusOr<ServerCore::ServingPoller*> ServerCore::NextPoller(Pollers& pollers, const PeerHost& host) {
+  bool has_share = false;
   for (size_t tries = pollers.runtime->poller_limit(); tries > 0; --tries) {
     ServingPoller& serving = ServingOn(pollers, pollers.runtime->NextPoller());
     absl::MutexLock lock(&mutex_);
     if (serving.waiting >= kWaitingMax) continue;
     const auto found = serving.waiting_of_host.find(host);
     const uint32_t of_host = found == serving.waiting_of_host.end() ? 0 : found->second;
-    if (of_host >= kWaitingOfHostMax) continue;
+    if (of_host >= kWaitingOfHostMax) {
+      has_share = true;
+      continue;
+    }
     ++serving.waiting;
     serving.waiting_of_host[host] = of_host + 1;
     return &serving;
   }
-  return absl::ResourceExhaustedError(absl::StrCat("each poller of the server has ", kWaitingMax,
-                                                   " new connections that it does not come to, or ",
-                                                   kWaitingOfHostMax, " of this host; do handlers hold it?"));
+  return absl::ResourceExhaustedError(
+      has_share ? absl::StrCat("each poller of the server has ", kWaitingOfHostMax,
+                               " new connections of this host that it does not come to; do handlers hold it?")
+                : absl::StrCat("each poller of the server has ", kWaitingMax,
+                               " new connections that it does not come to; do handlers hold it?"));
 }
 
 void ServerCore::StopWaiting(ServingPoller& serving, const PeerHost& host) {

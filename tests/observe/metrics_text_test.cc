@@ -31,7 +31,7 @@ TEST(MetricsTextTest, TheFirstLineThatIsWrongIsNamed) {
   EXPECT_LT(WhyNoMetrics(std::string(10'000, 'a')).size(), 200u);
 }
 
-TEST(MetricsTextTest, WhatPrometheusDoesNotReadIsFound) {
+TEST(MetricsTextTest, WhatTheFormatForbidsIsFound) {
   for (const char* text : {"a\n",
                            "a \n",
                            "1a 1\n",
@@ -41,6 +41,13 @@ TEST(MetricsTextTest, WhatPrometheusDoesNotReadIsFound) {
                            "a 1 1.5\n",
                            "a 1x\n",
                            "a 1\r\n",
+                           "a -nan\n",
+                           "a +NaN\n",
+                           "a 0x10\n",
+                           "a 1e400\n",
+                           "a -1e400\n",
+                           "a 1 -5\n",
+                           "a 1 +5\n",
                            "a{b=\"c\"}\n",
                            "a{b=c} 1\n",
                            "a{b=\"c} 1\n",
@@ -54,6 +61,7 @@ TEST(MetricsTextTest, WhatPrometheusDoesNotReadIsFound) {
                            "{b=\"c\"} 1\n",
                            "# TYPE a\n",
                            "# TYPE a number\n",
+                           "# TYPE a  gauge\n",
                            "# TYPE 1a gauge\n",
                            "# TYPE a gauge\r\n",
                            "# HELP 1a What it is.\n",

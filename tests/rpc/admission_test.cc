@@ -101,6 +101,15 @@ TEST_F(AdmissionTest, AHostHasItsShareOfTheMemoryForReceives) {
   EXPECT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
 }
 
+TEST_F(AdmissionTest, InAPoolForEightConnectionsOneHostMayHaveAllSoThatItsNewcomersMakeRoom) {
+  transport::BufferPool small(NewTestFabric(), {.limit_bytes = 8 * 4096 * 4});
+  const Admission::Place place{PeerHost(*transport::ParseNumericHost("10.0.0.1")), &small, kReceiveBytes};
+  Admission admission({});
+  for (int i = 0; i < 8; ++i) EXPECT_THAT(admission.Admit(place), IsOk()) << i;
+  const absl::Status refused = admission.Admit(place);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("memory for receives is used up"));
+}
+
 TEST_F(AdmissionTest, TheFirstConnectionOfAHostMayTakeNearlyAllOfASmallPool) {
   transport::BufferPool small(NewTestFabric(), {.limit_bytes = 4096 * 4});
   const Admission::Place place{PeerHost(*transport::ParseNumericHost("10.0.0.1")), &small, kReceiveBytes};

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The first hour with an RDMA device that nobody has run Hawser on: what only looks comes first, what loads the device last.
-# Each step says passed or failed, and how long it took; the first that failed is where to look. docs/nics.md says what is
-# expected of which family of devices.
+# Each step says passed or failed, and how long it took; the first that failed is where to look.
 #
 #   ./bazelw run //tests/softroce:first_hour -- --device=mlx5_0 --address=10.0.0.1
 #
