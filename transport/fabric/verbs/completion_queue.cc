@@ -256,8 +256,10 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
                      " has at most ", max, " entries"));
   }
   auto cq = std::make_unique<Cq>();
-  const uint32_t wanted =
-      std::max(entries, std::min(rings::CompletionQueueEntries(depth_, cqs_.size()), max));
+  // On a software device the largest at once: its rings pin nothing. Small ones would soon bring libsiw to the object whose
+  // mapping begins at page 144, which it takes for an error (SIW_INVAL_UOBJ_KEY, 0x90000).
+  const size_t index = IsSoftware(device_->attr(), device_->iwarp()) ? rings::kLargest : cqs_.size();
+  const uint32_t wanted = std::max(entries, std::min(rings::CompletionQueueEntries(depth_, index), max));
   cq->cq = device_->verbs().ibv_create_cq(device_->context(), static_cast<int>(wanted),
                                           static_cast<AsyncEventHandler*>(this), comp_channel_, 0);
   if (cq->cq == nullptr)

@@ -30,12 +30,15 @@ constexpr uint64_t SendEntries(uint32_t send_depth, bool windows) {
   return uint64_t{send_depth} + (windows ? GrantSends(GrantsMax(send_depth)) : 0) + 1;
 }
 
+// See CompletionQueueEntries(): from this index on queues are as large as they get.
+constexpr size_t kLargest = 15;
+
 // The completion queue number `index`, from 0, of a poller whose first one has `first` entries: each has twice
 // the entries of the one before, because each is polled, up to 32,767. Drivers add 1 and round up to a power of
 // two, so sizes are one less than that.
 constexpr uint32_t CompletionQueueEntries(uint32_t first, size_t index) {
   constexpr uint64_t kMost = uint64_t{1} << 15;
-  const uint64_t grown = (uint64_t{first} + 1) << std::min<size_t>(index, 15);
+  const uint64_t grown = (uint64_t{first} + 1) << std::min<size_t>(index, kLargest);
   return static_cast<uint32_t>(std::max<uint64_t>(std::min(grown, kMost), uint64_t{first} + 1) - 1);
 }
 
