@@ -288,8 +288,8 @@ TEST(VerbsPostingTest, SendsThatWaitAtTheEndAreFlushedAfterThoseThatDoNot) {
   }
 }
 
-TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveIsFlushedAtTheEnd) {
-  FakeWorld world;
+// Send 1 is not signaled. Behind it a grant is made and revoked (7), and all three requests complete.
+void SendThatOnlyGrantsProve(FakeWorld& world) {
   ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
   const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
   world.Poll(1);
@@ -297,6 +297,11 @@ TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveIsFlushedAtTheEnd) {
   world.Poll(1);
   world.verbs.CompleteSends(3);
   world.Poll();
+}
+
+TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveIsFlushedAtTheEnd) {
+  FakeWorld world;
+  ASSERT_NO_FATAL_FAILURE(SendThatOnlyGrantsProve(world));
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(7, kSuccess)));
   world.completions.clear();
   world.qp->Disconnect();
@@ -306,13 +311,7 @@ TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveIsFlushedAtTheEnd) {
 
 TEST(VerbsPostingTest, ASendThatOnlyTheRequestsOfGrantsProveKeepsItsPlace) {
   FakeWorld world;
-  ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
-  const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
-  world.Poll(1);
-  world.qp->Revoke(rkey, 7);
-  world.Poll(1);
-  world.verbs.CompleteSends(3);
-  world.Poll();
+  ASSERT_NO_FATAL_FAILURE(SendThatOnlyGrantsProve(world));
   for (uint64_t i = 2; i <= 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
   EXPECT_THAT(world.Post(9), HasCode(absl::StatusCode::kResourceExhausted));
 }
