@@ -354,6 +354,8 @@ void Connection::OnEstablished(absl::string_view private_data) {
   if (drains_when_ready_) Drain();
 }
 
+std::string Connection::OnCannotAccept(const absl::Status& why) { return EncodeRejection(why); }
+
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
   // Hawser rejects with a reason. Without one, the peer's program ended, or the kernel of its machine found
   // no listener.

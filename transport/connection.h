@@ -100,7 +100,7 @@ class Connection final : Port,
                                           RequestHandler* handler, const Security& security = {});
 
   // Answers a peer that an Acceptor has brought. `handler`: as for Dial(). Not OK: the peer was rejected with
-  // the reason.
+  // the reason. If accepting fails later, the peer is rejected likewise, and the connection closes.
   static absl::StatusOr<Connection*> Accept(Poller& poller, PeerRequest request,
                                             const ConnectionOptions& options, const SessionToken& session,
                                             ConnectionObserver& observer, RequestHandler* handler);
@@ -265,6 +265,7 @@ class Connection final : Port,
 
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
+  std::string OnCannotAccept(const absl::Status& why) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
   void OnDisconnected(const absl::Status& why) override;
 

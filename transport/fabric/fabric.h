@@ -170,9 +170,15 @@ class ConnectionHandler {
   // a responder, empty.
   virtual void OnEstablished(absl::string_view private_data) = 0;
 
+  // For a responder: Accept() returned OK, but could not be carried out, and the peer has no answer yet. Returns the
+  // private data with which the peer is rejected: at most kRejectPrivateDataMax bytes. OnConnectFailed() follows, with the
+  // same status. May not destroy the queue pair.
+  virtual std::string OnCannotAccept(const absl::Status& /*why*/) { return {}; }
+
   // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
   // (`private_data` is empty): the port is closed, there is no route, or the peer does not answer; for a
-  // responder: the requester disconnected before Accept() reached it. Unauthenticated (likewise): TLS: one side does
+  // responder: the requester disconnected before Accept() reached it. For a responder any other code, too: the device
+  // could not do it; see OnCannotAccept(). Unauthenticated (likewise): TLS: one side does
   // not believe the other, or only one side has credentials. The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
@@ -258,7 +264,8 @@ struct QueuePairOptions {
 // Thread:   that of its CompletionQueue.
 // Lifetime: destroy it after Disconnect() and after every posted work request has completed. If it is
 //           destroyed earlier (because a flush does not complete), it no longer uses any memory when the
-//           destructor returns, and its outstanding work requests never complete.
+//           destructor returns, and its outstanding work requests never complete. Then the destructor may wait for the
+//           device; otherwise it never does.
 class QueuePair {
  public:
   virtual ~QueuePair() = default;
@@ -286,7 +293,8 @@ class QueuePair {
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
   // Answers `request`, which the caller may destroy then. After an error the caller can still reject it, so
-  // that the peer gets the reason. `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that
+  // that the peer gets the reason. OK means that the answer is on its way: what fails later, for example at a device that
+  // has no queue pair left, is told to ConnectionHandler::OnCannotAccept() and OnConnectFailed(). `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that
   // is too long, or `request` came over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 

@@ -64,6 +64,9 @@ class NewsRecorder : public ConnectionHandler {
     told.push_back("established");
     accept_data = std::string(private_data);
   }
+  std::string OnCannotAccept(const absl::Status& status) override {
+    return "no: " + std::string(status.message());
+  }
   void OnConnectFailed(const absl::Status& status, absl::string_view private_data) override {
     told.push_back("failed");
     why = status;

@@ -33,6 +33,7 @@ int NewFd() { return eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE); }
 
 // True: `call` is to fail, errno is set.
 bool Fails(const char* call) {
+  if (auto meanwhile = fake->during.extract(call); !meanwhile.empty()) meanwhile.mapped()();
   const auto it = fake->fail_once.find(call);
   if (it == fake->fail_once.end()) return false;
   errno = it->second;
@@ -192,6 +193,7 @@ struct FakeCalls {
     return 0;
   }
   static int DestroyQp(ibv_qp* qp) {
+    Fails("ibv_destroy_qp");
     fake->queue_pairs.erase(qp);
     fake->cqs_[qp->send_cq].places -= qp->handle;
     if (fake->async_event_read_) {
@@ -284,6 +286,7 @@ struct FakeCalls {
   static int CreateId(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
     if (Fails("rdma_create_id")) return -1;
     *id = new rdma_cm_id{};
+    fake->ids.insert(*id);
     if (context != nullptr) fake->newest_id = *id;  // Of a queue pair or listener.
     (*id)->channel = channel;
     (*id)->context = context;
@@ -300,10 +303,12 @@ struct FakeCalls {
       Lower(it->channel->fd);
       it = fake->cm_events_.erase(it);
     }
+    EXPECT_EQ(fake->ids.erase(id), 1u);
     delete id;
     return 0;
   }
   static int MigrateId(rdma_cm_id* id, rdma_event_channel* channel) {
+    if (Fails("rdma_migrate_id")) return -1;
     fake->migrated.push_back({id, channel});
     id->channel = channel;
     return 0;
@@ -343,6 +348,7 @@ struct FakeCalls {
     return 0;
   }
   static ibv_qp* CreateQp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+    if (Fails("ibv_create_qp")) return nullptr;
     if (fake->options_.create_qp_error != 0) {
       errno = fake->options_.create_qp_error;
       return nullptr;
@@ -394,6 +400,7 @@ struct FakeCalls {
     return 0;
   }
   static int Accept(rdma_cm_id*, rdma_conn_param* parameters) {
+    if (Fails("rdma_accept")) return -1;
     ExpectInitialized(parameters->private_data, parameters->private_data_len);
     fake->accepted = *parameters;
     fake->modified_before_accept = fake->modified.size();
@@ -482,14 +489,33 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
               .ibv_set_ece = FakeCalls::SetEce,
               .rdma_set_local_ece = FakeCalls::SetLocalEce,
               .rdma_get_remote_ece = FakeCalls::GetRemoteEce,
-              .root = options_.root.c_str()};
+              .root = options_.root.c_str(),
+              .executor = this};
 }
 
 FakeVerbs::~FakeVerbs() {
   EXPECT_EQ(opened, 0u);
+  EXPECT_EQ(queue_pairs.size(), 0u);
+  EXPECT_EQ(ids.size(), 0u);
+  EXPECT_EQ(memory_regions.size(), 0u);
+  EXPECT_EQ(windows_alive, 0u);
+  EXPECT_EQ(cqs_.size(), 0u);
   close(context.async_fd);
   close(cm_context.async_fd);
   fake = nullptr;
+}
+
+void FakeVerbs::Run(absl::AnyInvocable<void()> command) {
+  commands_.push_back(std::move(command));
+  if (!hold_commands) RunCommands();
+}
+
+void FakeVerbs::RunCommands(size_t count) {
+  for (; count > 0 && !commands_.empty(); --count) {
+    absl::AnyInvocable<void()> command = std::move(commands_.front());
+    commands_.pop_front();
+    command();
+  }
 }
 
 void FakeVerbs::Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len) {
@@ -538,6 +564,7 @@ void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
 
 rdma_cm_id* FakeVerbs::ConnectRequest(rdma_cm_id* listener) {
   auto* const id = new rdma_cm_id{};
+  ids.insert(id);
   id->verbs = &cm_context;
   id->channel = listener->channel;
   id->context = listener->context;
@@ -582,6 +609,9 @@ FakeWorld::FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& 
 }
 
 FakeWorld::~FakeWorld() {
+  verbs.hold_commands = false;
+  verbs.RunCommands();
+  if (qp == nullptr) return;
   qp->Disconnect();
   Poll();
 }

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/control_thread.h"
 #include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/options.h"
 
@@ -23,7 +25,10 @@ namespace hawser::fabric {
 // One RDMA device below the verbs calls. It executes nothing: it keeps what was asked of it, and completes
 // what, and how, a test says. A peer that is connected to answers at once. There is one at a time; not
 // thread-safe. Fails the test that overflows a completion queue, or leaves one's events unacknowledged.
-class FakeVerbs {
+//
+// It takes the place of the device's control thread, too: it carries out commands on the thread that gives them, at once,
+// or, while `hold_commands`, when the test says so.
+class FakeVerbs : private VerbsExecutor {
  public:
   struct Options {
     bool iwarp = false;
@@ -38,7 +43,7 @@ class FakeVerbs {
   };
   FakeVerbs() : FakeVerbs(Options()) {}
   explicit FakeVerbs(const Options& options);
-  ~FakeVerbs();
+  ~FakeVerbs() override;
 
   const VerbsLibrary& library() const { return library_; }
 
@@ -52,6 +57,11 @@ class FakeVerbs {
   std::deque<uint64_t> sends;                  // wr_ids, posted and not completed.
   std::deque<uint64_t> receives;
 
+  bool hold_commands = false;
+  size_t commands() const { return commands_.size(); }  // That are held.
+  // Carries out the oldest `count` of those.
+  void RunCommands(size_t count = ~size_t{0});
+
   // Completes the oldest `count`; those that are not signaled only when `status` is bad.
   void CompleteSends(size_t count, ibv_wc_status status = IBV_WC_SUCCESS);
   void CompleteReceives(size_t count, ibv_wc_status status = IBV_WC_SUCCESS, uint32_t byte_len = 1);
@@ -64,8 +74,9 @@ class FakeVerbs {
 
   // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
   std::map<std::string, int> fail_once;
-  std::optional<ibv_qp_state> refuse_state;  // Moving a queue pair to it fails with EINVAL.
-  ibv_ece ece = {};                          // What the device has; vendor 0: it has none.
+  std::map<std::string, std::function<void()>> during;  // What happens meanwhile, once; by name, too.
+  std::optional<ibv_qp_state> refuse_state;             // Moving a queue pair to it fails with EINVAL.
+  ibv_ece ece = {};                                     // What the device has; vendor 0: it has none.
   ibv_ece peers_ece = {};
   std::vector<ibv_ece> ece_set, ece_offered;
   size_t fail_send_at = ~size_t{0};     // The place in the next chain where ibv_post_send() stops.
@@ -87,6 +98,7 @@ class FakeVerbs {
   std::vector<ibv_qp_attr> modified;
   std::vector<int> modified_masks;
   std::set<ibv_qp*> queue_pairs;
+  std::set<rdma_cm_id*> ids;
   rdma_cm_id* newest_id = nullptr;
   ibv_qp_init_attr created = {};
   int connects = 0;  // Calls of rdma_connect().
@@ -124,11 +136,13 @@ class FakeVerbs {
     rdma_cm_event* event;
   };
   void Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len);
+  void Run(absl::AnyInvocable<void()> command) override;
 
   const Options options_;
   VerbsLibrary library_;
   ibv_device device_ = {};
   ibv_pd pd_ = {};
+  std::deque<absl::AnyInvocable<void()>> commands_;
   ibv_cq* newest_cq_ = nullptr;
   ibv_qp* newest_qp_ = nullptr;
   std::map<ibv_cq*, Cq> cqs_;

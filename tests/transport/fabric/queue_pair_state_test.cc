@@ -51,8 +51,15 @@ TEST(VerbsQueuePairStateTest, EachStepHasItsState) {
   using S = VerbsQueuePairState::State;
   using E = VerbsQueuePairState::Event;
   const std::vector<Cell<VerbsQueuePairState>> cells = {
-      {S::kIdle, E::kConnect, S::kResolving},          {S::kIdle, E::kAccept, S::kAccepting},
-      {S::kResolving, E::kResolved, S::kConnecting},   {S::kConnecting, E::kConnected, S::kEstablished},
+      {S::kIdle, E::kConnect, S::kResolving},
+      {S::kIdle, E::kAccept, S::kAnswering},
+      {S::kResolving, E::kResolved, S::kCreating},
+      {S::kCreating, E::kCreated, S::kConnecting},
+      {S::kConnecting, E::kResponse, S::kMoving},
+      {S::kConnecting, E::kConnected, S::kEstablished},  // On iWARP.
+      {S::kMoving, E::kConnected, S::kEstablished},
+      {S::kAnswering, E::kAnswered, S::kAccepting},
+      {S::kAnswering, E::kConnected, S::kEstablished},  // The event came before the result of the command.
       {S::kAccepting, E::kConnected, S::kEstablished},
   };
   EXPECT_TRUE(Cells<VerbsQueuePairState>() == cells);

@@ -239,6 +239,7 @@ TEST(VerbsFailureTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
   ASSERT_EQ(requests.requests.size(), 1u);
   ASSERT_THAT(world.Receive(1), IsOk());
   ASSERT_THAT(world.qp->Accept(*requests.requests[0], ""), IsOk());
+  world.Poll();
   world.verbs.CompleteReceives(1, IBV_WC_LOC_LEN_ERR);
   world.Poll();
   world.verbs.CmEvent(id, RDMA_CM_EVENT_ESTABLISHED);
@@ -370,7 +371,7 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) 
   }
 }
 
-TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHearsNothing) {
+TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndThePeerHearsWhy) {
   for (size_t posted : {0, 1}) {
     FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
     RequestRecorder requests;
@@ -379,13 +380,15 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndItsHandlerHears
     world.Poll();
     for (uint64_t i = 0; i < 2; ++i) ASSERT_THAT(world.Receive(i), IsOk());
     world.verbs.fail_receive_at = posted;
-    const absl::Status status = world.qp->Accept(*requests.requests.at(0), "");
-    EXPECT_THAT(Message(status), HasSubstr("ibv_post_recv()"));
+    ASSERT_THAT(world.qp->Accept(*requests.requests.at(0), ""), IsOk());
+    world.Poll();
+    EXPECT_THAT(world.news.told, ElementsAre("failed"));
+    EXPECT_THAT(Message(world.news.why), HasSubstr("ibv_post_recv()"));
+    EXPECT_THAT(world.verbs.rejected, ElementsAre("no: " + Message(world.news.why)));
     EXPECT_EQ(world.verbs.accepted.retry_count, 0) << "rdma_accept() was called";
     world.verbs.CompleteReceives(posted, IBV_WC_WR_FLUSH_ERR);
     world.Poll();
     EXPECT_EQ(world.completions.size(), 2u);
-    EXPECT_TRUE(world.news.told.empty());
   }
 }
 
@@ -417,8 +420,8 @@ TEST(VerbsFailureTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasComple
   world.verbs.CompleteSends(1);
   world.verbs.fail_send_at = 0;
   world.qp->Disconnect();
-  EXPECT_TRUE(world.verbs.queue_pairs.empty());
   world.Poll();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
   EXPECT_THAT(world.completions,
               ElementsAre(CompletionIs(1, CompletionStatus::kSuccess), CompletionIs(2, kFlushed)));
 }

@@ -83,6 +83,13 @@ absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Crea
 }
 
 VerbsCompletionQueue::~VerbsCompletionQueue() {
+  if (device_->in_forked_child()) return;  // A thread that does not exist in the child may hold a lock.
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    notes_mutex_.Await(absl::Condition(
+        +[](uint32_t* commands) { return *commands == 0; }, &commands_));
+  }
+  TakeLeaves();
   if (open_) Close();
 }
 
@@ -139,6 +146,7 @@ void VerbsCompletionQueue::Close() {
 }
 
 absl::Status VerbsCompletionQueue::Enter() {
+  TakeLeaves();
   CloseIfLost();
   if (!open_) {
     if (absl::Status status = Open(); !status.ok()) return status;
@@ -167,6 +175,38 @@ void VerbsCompletionQueue::BindSentinel(const SocketAddress& local) {
 void VerbsCompletionQueue::Leave() {
   if (--inside_ == 0 && !device_->proved()) device_->MarkGone();
   CloseIfLost();
+}
+
+void VerbsCompletionQueue::LeaveSoon() {
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    ++leaves_;
+  }
+  has_notes_.store(true, std::memory_order_release);
+  Wake();
+}
+
+void VerbsCompletionQueue::TakeLeaves() {
+  uint32_t leaves;
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    leaves = std::exchange(leaves_, 0);
+  }
+  for (; leaves > 0; --leaves) Leave();
+}
+
+void VerbsCompletionQueue::RunCommand(absl::AnyInvocable<void()> command) {
+  {
+    absl::MutexLock lock(&notes_mutex_);
+    ++commands_;
+  }
+  device_->control().Run([this, command = std::move(command)]() mutable {
+    command();
+    command = nullptr;
+    // The last that this thread does here: the destructor waits for it.
+    absl::MutexLock lock(&notes_mutex_);
+    --commands_;
+  });
 }
 
 void VerbsCompletionQueue::CloseIfLost() {
@@ -242,12 +282,17 @@ void VerbsCompletionQueue::Publish() {
 }
 
 absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
-  MutexLock lock(cq_mutex_);
-  for (const auto& cq : cqs_) {
-    if (cq->reserved + entries > cq->capacity) continue;
-    cq->reserved += entries;
-    return cq->cq;
+  ibv_comp_channel* comp_channel;
+  {
+    MutexLock lock(cq_mutex_);
+    for (const auto& cq : cqs_) {
+      if (cq->reserved + entries > cq->capacity) continue;
+      cq->reserved += entries;
+      return cq->cq;
+    }
+    comp_channel = comp_channel_;
   }
+  // Without the lock, which would hold Poll(). The channel is there as long as a source is inside.
   const uint32_t max = static_cast<uint32_t>(device_->attr().max_cqe);
   if (entries > max) {
     return absl::InvalidArgumentError(
@@ -261,11 +306,12 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
   const size_t index = IsSoftware(device_->attr(), device_->iwarp()) ? rings::kLargest : cqs_.size();
   const uint32_t wanted = std::max(entries, std::min(rings::CompletionQueueEntries(depth_, index), max));
   cq->cq = device_->verbs().ibv_create_cq(device_->context(), static_cast<int>(wanted),
-                                          static_cast<AsyncEventHandler*>(this), comp_channel_, 0);
+                                          static_cast<AsyncEventHandler*>(this), comp_channel, 0);
   if (cq->cq == nullptr)
     return CreationError(absl::StrCat("ibv_create_cq() with ", wanted, " entries"), errno);
   cq->capacity = std::max(wanted, static_cast<uint32_t>(cq->cq->cqe));
   cq->reserved = entries;
+  MutexLock lock(cq_mutex_);
   cqs_.push_back(std::move(cq));
   return cqs_.back()->cq;
 }
@@ -339,6 +385,8 @@ int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
   int count = 0;
   for (size_t i = 0; i < cqs_.size() && count < max; ++i) {
     next_cq_ = next_cq_ + 1 < cqs_.size() ? next_cq_ + 1 : 0;
+    if (cqs_[next_cq_]->destructions != 0) [[unlikely]]
+      continue;
     const int taken = ibv_poll_cq(cqs_[next_cq_]->cq, max - count, out + count);
     if (taken > 0) count += taken;  // Less than 0: the device is gone, and its event reports that.
   }
@@ -364,7 +412,11 @@ void VerbsCompletionQueue::TakeNotes() {
     notes_.clear();
     std::swap(lost, lost_);
   }
-  if (lost.ok()) return;
+  if (!lost.ok()) TellLost(lost);
+  TakeLeaves();
+}
+
+void VerbsCompletionQueue::TellLost(const absl::Status& lost) {
   {
     MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) cq->capacity = 0;  // Later queue pairs use another one.
@@ -473,7 +525,7 @@ bool VerbsCompletionQueue::ArmAndCheck() {
   if (stash_taken_ < stash_.size()) return true;
   bool found = false;
   for (const auto& cq : cqs_) {
-    if (cq->armed) continue;
+    if (cq->armed || cq->destructions != 0) continue;
     cq->armed = ibv_req_notify_cq(cq->cq, /*solicited_only=*/0) == 0;
     if (!PollIntoStash(*cq)) continue;
     found = true;
@@ -497,10 +549,33 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
 
 void VerbsCompletionQueue::Collect() {
   MutexLock lock(cq_mutex_);
+  for (const auto& cq : cqs_) CollectFrom(*cq);
+}
+
+void VerbsCompletionQueue::CollectFrom(Cq& cq) {
+  while (cq.destructions == 0 && PollIntoStash(cq)) {
+  }
+}
+
+void VerbsCompletionQueue::BeforeDestruction(ibv_cq* of, bool exclusive) {
+  MutexLock lock(cq_mutex_);
   for (const auto& cq : cqs_) {
-    while (PollIntoStash(*cq)) {
+    if (cq->cq != of) continue;
+    CollectFrom(*cq);
+    if (exclusive) ++cq->destructions;
+  }
+}
+
+void VerbsCompletionQueue::AfterDestruction(ibv_cq* of, bool exclusive) {
+  {
+    MutexLock lock(cq_mutex_);
+    for (const auto& cq : cqs_) {
+      if (cq->cq != of) continue;
+      if (exclusive) --cq->destructions;
+      CollectFrom(*cq);
     }
   }
+  if (exclusive) Wake();  // A thread may have fallen asleep without arming it.
 }
 
 uint64_t VerbsCompletionQueue::CollectedMark() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -55,6 +56,9 @@ class VerbsSource {
 //
 // One thread at a time calls Poll(). Wait() may run at the same time. Both poll an ibv_cq, under a mutex:
 // Wait() keeps the completions that it finds after arming for the next Poll(), in order.
+//
+// Commands of its sources run on the device's control thread (RunCommand()), and Notify() brings back the result. What
+// they use here they may call from there. The destructor waits for them.
 class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHandler {
  public:
   static absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> Create(std::shared_ptr<VerbsDevice> device,
@@ -79,6 +83,11 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // source has left. Enter() opens it again. Unavailable: it is gone.
   absl::Status Enter();
   void Leave();
+  void LeaveSoon();  // Leave(), in a later call on the thread of this queue. From any thread.
+
+  // Runs `command` on the control thread of the device, after the earlier ones. This queue, its channel and the device
+  // exist until it has run and was destroyed.
+  void RunCommand(absl::AnyInvocable<void()> command);
 
   // A connection of the device has this address. If the driver cannot take a device from its users, as software
   // devices cannot, only the ids that are bound to it are notified of its removal, and it waits for all users. So
@@ -90,14 +99,17 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Adds a completion of no device, after the earlier ones. Fills in its qp_num.
   void Deliver(uint32_t token, const Completion& completion);
 
-  // Collects the completions of the device, for later polls to deliver: called before and after the
-  // destruction of an ibv_qp, which would lose them.
+  // Collects the completions of the device, for later polls to deliver.
   void Collect();
+  // Enclose the destruction of an ibv_qp of `cq`, which would lose its completions: both collect them. From any thread.
+  // `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
+  void BeforeDestruction(ibv_cq* cq, bool exclusive);
+  void AfterDestruction(ibv_cq* cq, bool exclusive);
   // A mark of what is collected until now. Delivered(): polls have returned all of it.
   uint64_t CollectedMark();
   bool Delivered(uint64_t mark);
 
-  // An ibv_cq with room for `entries` more, until Release().
+  // An ibv_cq with room for `entries` more, until Release(). From any thread.
   absl::StatusOr<ibv_cq*> Reserve(uint32_t entries);
   void Release(ibv_cq* cq, uint32_t entries);
 
@@ -114,6 +126,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
     ibv_cq* cq = nullptr;
     uint32_t capacity = 0;
     uint32_t reserved = 0;
+    uint32_t destructions = 0;    // Exclusive ones under way: it must not be polled.
     bool armed = false;           // There will be an event, or there is one that was not read yet.
     uint32_t unacknowledged = 0;  // Events read.
   };
@@ -142,12 +155,15 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   int TakeWorkCompletions(ibv_wc* out, int max);
   void RunScheduled();
   void TakeNotes();
+  void TakeLeaves();
+  void TellLost(const absl::Status& lost);
   void LookAtEvents();
   void TryAgain();
   void Publish();
   bool ArmAndCheck();
   void ReadCqEvent();
   bool PollIntoStash(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
+  void CollectFrom(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
   const uint32_t depth_;
@@ -185,6 +201,8 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   absl::Mutex notes_mutex_;
   std::vector<uint32_t> notes_ ABSL_GUARDED_BY(notes_mutex_);
   absl::Status lost_ ABSL_GUARDED_BY(notes_mutex_);  // Not OK: for OnLost(), once.
+  uint32_t leaves_ ABSL_GUARDED_BY(notes_mutex_) = 0;
+  uint32_t commands_ ABSL_GUARDED_BY(notes_mutex_) = 0;  // That have not ended.
 };
 
 }  // namespace hawser::fabric

@@ -32,6 +32,8 @@ std::string VerbsQueuePair::ConnectingTo() const {
   return absl::StrCat("connect to ", peer_address_.ToString());
 }
 
+std::string VerbsQueuePair::Accepting() const { return absl::StrCat("accept ", peer_address_.ToString()); }
+
 absl::Status VerbsQueuePair::Enter(absl::string_view what) {
   const absl::Status status = completion_queue_.Enter();
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
@@ -68,9 +70,9 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
                       error == EMFILE ? "raise the limit of open files" : "");
   }
   peer_address_ = address;
-  connect_data_ = std::string(private_data);
+  private_data_ = std::string(private_data);
   Move(Event::kConnect);
-  SetAckTimeout();
+  device_qp_->SetAckTimeout(id_);
   if (!SetTrafficClass()) return absl::OkStatus();
   SocketAddress peer = address, from = local;
   if (verbs().rdma_resolve_addr(id_, bound ? const_cast<sockaddr*>(from.get()) : nullptr,
@@ -83,13 +85,6 @@ absl::Status VerbsQueuePair::Connect(const SocketAddress& address, absl::string_
              : ConnectCallError(what, "rdma_resolve_addr()", error));
   }
   return absl::OkStatus();
-}
-
-// Called before the id does anything else. Ignores errors: if the kernel or the device (iWARP) does not have
-// this option, its own value applies.
-void VerbsQueuePair::SetAckTimeout() {
-  uint8_t timeout = fabric_.ack_timeout;
-  verbs().rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
 }
 
 // Called before the route is resolved, because it is a part of the route. The side that accepts uses the
@@ -108,6 +103,7 @@ bool VerbsQueuePair::SetTrafficClass() {
 void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
   // Ignores late events. A queue pair in error still handles them, because its event may explain the error.
   if (disconnected_ || ended_ || state_ == State::kIdle) return;
+  TakeResults();  // Those of commands that the event follows from.
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
       if (event.status != 0)
@@ -180,46 +176,75 @@ void VerbsQueuePair::OnAddressResolved() {
 
 void VerbsQueuePair::OnRouteResolved() {
   if (state_ != State::kResolving) return;
-  if (absl::Status status = CreateQp(ConnectingTo()); !status.ok()) return Fail(std::move(status));
   Move(Event::kResolved);
-  rdma_conn_param parameters = ConnectionParameters(connect_data_, read_depth_);
-  if (verbs().rdma_connect(id_, &parameters) != 0) {
-    const int error = errno;
-    // siw reports a closed port here. Other devices report it by an event.
-    Fail(error == ECONNREFUSED
-             ? absl::UnavailableError(absl::StrCat(ConnectingTo(),
-                                                   ": rdma_connect(): connection refused (ECONNREFUSED)"
-                                                   ": nothing listens there over RDMA"))
-             : ConnectCallError(ConnectingTo(), "rdma_connect()", error));
-  }
+  HandOver([id = id_,
+            what = ConnectingTo()](VerbsDeviceQp& qp) { return qp.Create(id, /*accepted=*/false, what); },
+           &VerbsQueuePair::OnCreated);
 }
 
-rdma_conn_param VerbsQueuePair::ConnectionParameters(absl::string_view private_data,
-                                                     uint32_t read_depth) const {
+// Posts receives before the handshake continues, so that the peer's first message finds one.
+void VerbsQueuePair::OnCreated(const absl::Status& result) {
+  if (state_ == State::kError) return;  // Commands that destroy it are given, or the destructor gives them.
+  if (!result.ok()) return FailHandshake(result);
+  qp_ = device_qp_->qp();
+  qp_num_ = qp_->qp_num;
+  inline_bytes_ = device_qp_->inline_bytes();
+  const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
+  const absl::Status posted = PostReceives(pending);
+  if (!posted.ok()) {  // It has posted none.
+    for (const ReceiveWorkRequest& request : pending) DeliverFlushed(request.wr_id, Opcode::kReceive);
+  }
+  if (state_ == State::kError) return RejectPeer(error_);
+  accepted_ ? Answer() : AskToConnect();
+}
+
+void VerbsQueuePair::AskToConnect() {
+  Move(Event::kCreated);
+  HandOver(
+      [id = id_, parameters = ConnectionParameters(), private_data = private_data_,
+       what = ConnectingTo()](VerbsDeviceQp& qp) mutable {
+        parameters.private_data = private_data.data();
+        return qp.Connect(id, parameters, what);
+      },
+      &VerbsQueuePair::OnAskedToConnect);
+}
+
+void VerbsQueuePair::OnAskedToConnect(const absl::Status& result) {
+  if (!result.ok() && state_ != State::kError) FailHandshake(result);
+}
+
+// The caller of rdma_connect() or rdma_accept() sets `private_data`.
+rdma_conn_param VerbsQueuePair::ConnectionParameters() const {
   rdma_conn_param parameters = {};
-  parameters.private_data = private_data.data();
-  parameters.private_data_len = static_cast<uint8_t>(private_data.size());
-  parameters.initiator_depth = static_cast<uint8_t>(read_depth);
-  parameters.responder_resources = static_cast<uint8_t>(read_depth);
+  parameters.private_data_len = static_cast<uint8_t>(private_data_.size());
+  parameters.initiator_depth = static_cast<uint8_t>(read_depth_);
+  parameters.responder_resources = static_cast<uint8_t>(read_depth_);
   parameters.retry_count = fabric_.retry_count;
   parameters.rnr_retry_count = fabric_.rnr_retry_count;
-  parameters.qp_num = qp_->qp_num;
+  parameters.qp_num = qp_num_;
   return parameters;
 }
 
 // The peer has accepted. An iWARP device has no such event: it finishes by itself and reports ESTABLISHED.
 void VerbsQueuePair::OnConnectResponse(const VerbsCmEvent& event) {
   if (state_ != State::kConnecting) return;
-  AdoptEce();
-  if (absl::Status status = MakeReadyToSend(ConnectingTo()); !status.ok()) return Fail(std::move(status));
-  if (verbs().rdma_establish(id_) != 0) {
-    return Fail(ConnectCallError(ConnectingTo(), "rdma_establish()", errno));
-  }
-  Establish(event);
+  Move(Event::kResponse);
+  response_ = event;
+  HandOver([id = id_, what = ConnectingTo()](VerbsDeviceQp& qp) { return qp.Establish(id, what); },
+           &VerbsQueuePair::OnReadyToSend);
+}
+
+void VerbsQueuePair::OnReadyToSend(const absl::Status& result) {
+  if (state_ == State::kError) return;
+  if (!result.ok()) return FailHandshake(result);
+  Establish(std::exchange(response_, {}));
 }
 
 void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
-  if (state_ != State::kConnecting && state_ != State::kAccepting) return;
+  if (state_ != State::kConnecting && state_ != State::kMoving && state_ != State::kAnswering &&
+      state_ != State::kAccepting) {
+    return;
+  }
   if (!accepted_) {
     // The peer has answered with the minimum of its own depths and those of this side.
     read_depth_ =
@@ -260,42 +285,38 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   id_ = asked.TakeId();
   peer_address_ = asked.peer_address();
   local_address_ = LocalAddress(*id_);
-  Move(Event::kAccept);
-  accepted_ = true;
-  // Before rdma_accept() the caller can still reject the request with a reason.
-  const auto fail = [&](absl::Status why, bool rejected = false) {
-    error_ = why;
-    if (state_ != State::kError) EnterError();
-    if (!rejected) {
-      id_->context = nullptr;
-      asked.GiveBack(std::exchange(id_, nullptr), completion_queue_.channel());
-    }
-    DropId();
-    // The caller gets the error, so the handler is not called.
-    ended_ = true;
-    news_.reset();
-    return why;
-  };
-  device_.Prove();
-  completion_queue_.BindSentinel(local_address_);
-  // After this no other thread holds an event of the id (rdma_migrate_id(3)).
-  if (id_->channel != completion_queue_.channel()->get() &&
-      verbs().rdma_migrate_id(id_, completion_queue_.channel()->get()) != 0) {
-    return fail(ConnectCallError(what, "rdma_migrate_id()", errno));
-  }
-  id_->context = VerbsCompletionQueue::CmContext(token_);
+  private_data_ = std::string(private_data);
   read_depth_ =
       std::min({read_depth_, uint32_t{asked.initiator_depth()}, uint32_t{asked.responder_resources()}});
-  SetAckTimeout();
-  if (absl::Status status = CreateQp(what); !status.ok()) return fail(std::move(status));
-  rdma_conn_param parameters = ConnectionParameters(private_data, read_depth_);
-  if (absl::Status status = MakeReadyToSend(what, parameters.initiator_depth); !status.ok()) {
-    return fail(std::move(status));
-  }
-  if (verbs().rdma_accept(id_, &parameters) != 0) {
-    return fail(ConnectCallError(what, "rdma_accept()", errno), /*rejected=*/true);
-  }
+  Move(Event::kAccept);
+  accepted_ = true;
+  device_.Prove();
+  completion_queue_.BindSentinel(local_address_);
+  HandOver(
+      [id = id_, from = asked.channel(), what](VerbsDeviceQp& qp) mutable {
+        if (absl::Status status = qp.TakeOver(id, std::move(from), what); !status.ok()) return status;
+        qp.SetAckTimeout(id);
+        return qp.Create(id, /*accepted=*/true, what);
+      },
+      &VerbsQueuePair::OnCreated);
   return absl::OkStatus();
+}
+
+void VerbsQueuePair::Answer() {
+  HandOver(
+      [id = id_, parameters = ConnectionParameters(), private_data = private_data_,
+       what = Accepting()](VerbsDeviceQp& qp) mutable {
+        parameters.private_data = private_data.data();
+        return qp.Accept(id, parameters, what);
+      },
+      &VerbsQueuePair::OnAnswered);
+}
+
+void VerbsQueuePair::OnAnswered(const absl::Status& result) {
+  if (state_ == State::kError) return;
+  if (!result.ok()) return FailHandshake(result);
+  if (state_ == State::kAnswering)
+    Move(Event::kAnswered);  // Else the peer's message, or an event, was faster.
 }
 
 // --- Ending
@@ -307,8 +328,10 @@ VerbsQueuePair::News& VerbsQueuePair::news() {
 
 void VerbsQueuePair::OnTurn() {
   scheduled_ = false;
-  const uint32_t events = async_events_.exchange(0, std::memory_order_acq_rel);
-  if ((events & 1u << IBV_EVENT_COMM_EST) != 0 && state_ == State::kAccepting) {
+  TakeResults();
+  const uint32_t events = device_qp_->TakeAsyncEvents();
+  if ((events & 1u << IBV_EVENT_COMM_EST) != 0 &&
+      (state_ == State::kAnswering || state_ == State::kAccepting)) {
     // The peer sends data, but its last handshake message was lost. Tells the connection manager that the
     // connection is established.
     verbs().rdma_notify(id_, IBV_EVENT_COMM_EST);
@@ -323,10 +346,10 @@ void VerbsQueuePair::OnTurn() {
                               absl::StrCat("peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
                                            ": it asked for what it was not granted")));
   }
-  if (abandoning_) {
+  if (flushes_) {
     if (!completion_queue_.Delivered(collected_)) return ScheduleOnce();  // Some may be for this queue pair.
-    abandoning_ = false;
-    return Abandon();
+    flushes_ = false;
+    return FlushOutstanding();
   }
   PostQueued();
   if (news_ == nullptr) return;
@@ -366,18 +389,47 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
   EnterError();
 }
 
+void VerbsQueuePair::FailHandshake(const absl::Status& why) {
+  RejectPeer(why);
+  Fail(why);
+}
+
+// At the side that accepts: a peer that has no answer yet gets this one.
+void VerbsQueuePair::RejectPeer(const absl::Status& why) {
+  if (!accepted_ || device_qp_->answered()) return;
+  std::string reason = handler_.OnCannotAccept(why);
+  reason.resize(std::min(reason.size(), kRejectPrivateDataMax));
+  HandOver(
+      [id = std::exchange(id_, nullptr), reason = std::move(reason)](VerbsDeviceQp& qp) {
+        qp.verbs().rdma_reject(id, reason.data(), static_cast<uint8_t>(reason.size()));
+        qp.DestroyId(id);
+        return absl::OkStatus();
+      },
+      nullptr);
+}
+
 void VerbsQueuePair::EnterError() {
+  const bool again = state_ == State::kError;
   Move(Event::kEnd);
-  if (qp_ != nullptr && !lost_) {
-    ibv_qp_attr attr = {};
-    attr.qp_state = IBV_QPS_ERR;
-    verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
-  }
+  releasing_ = releasing_ || (entered_ && !again);
   FlushPending();
-  // Releases the windows now, not when the ibv_qp is destroyed. From here on revocations complete, and then
-  // the caller may deregister the memory, which fails while a window is bound to it (ibv_dereg_mr(3)).
-  // ibv_dealloc_mw(3) unbinds.
-  grants_.Release();
+  if (again || !entered_) return;
+  device_qp_->End();
+  VerbsGrants::Leftover grants = grants_.TakeAll();
+  releases_some_ = !grants.empty();
+  device_qp_->Release(std::move(grants));
+  HandOver(
+      [move = !lost_](VerbsDeviceQp& qp) {
+        qp.EnterError(move);
+        return absl::OkStatus();
+      },
+      &VerbsQueuePair::OnErrorEntered);
+}
+
+void VerbsQueuePair::OnErrorEntered(const absl::Status&) {
+  releasing_ = releases_some_ = false;
+  for (uint64_t wr_id : std::exchange(revocations_, {})) DeliverFlushed(wr_id, Opcode::kRevoke);
+  if (disconnected_) PostDrain();
 }
 
 // Completes what was never posted to the ibv_qp as flushed.
@@ -387,7 +439,7 @@ void VerbsQueuePair::FlushPending() {
   }
   std::vector<uint64_t> revocations;
   grants_.DropQueued(revocations);
-  for (uint64_t wr_id : revocations) DeliverFlushed(wr_id, Opcode::kRevoke);
+  for (uint64_t wr_id : revocations) FlushRevocation(wr_id);
 }
 
 void VerbsQueuePair::Disconnect() {
@@ -398,43 +450,39 @@ void VerbsQueuePair::Disconnect() {
     return Move(Event::kEnd);
   }
   if (lost_ || device_.gone()) {
-    qp_num_ = number_;
     lost_ = true;
     EnterError();
     return Abandon();
   }
   if (was_established_) {
     // This may fail if the peer has disconnected, too.
-    verbs().rdma_disconnect(id_);
+    HandOver(
+        [id = id_](VerbsDeviceQp& qp) {
+          qp.verbs().rdma_disconnect(id);
+          return absl::OkStatus();
+        },
+        nullptr);
   } else {
     DropId();  // In any state of the handshake: if the peer knows of it, the connection manager notifies it.
   }
   EnterError();
-  if (qp_ != nullptr && device_.iwarp()) {
-    // Work requests posted to an iWARP queue pair in error may never complete, including those posted just
-    // before this side detected the error.
-    return CollectAndAbandon();
-  }
-  PostDrain();
+  // Work requests posted to an iWARP queue pair in error may never complete, including those posted just
+  // before this side detected the error.
+  if (device_.iwarp()) return Abandon();
+  if (!releasing_) PostDrain();  // Else when it is in error.
 }
 
-// Destroys the ibv_qp. OnTurn() completes what has not completed by then as flushed.
-void VerbsQueuePair::CollectAndAbandon() {
-  qp_num_ = number_;  // The device may soon reuse the number of the ibv_qp.
-  completion_queue_.Collect();
-  DestroyQp();
-  completion_queue_.Collect();
-  collected_ = completion_queue_.CollectedMark();
-  abandoning_ = true;
-  ScheduleOnce();
+void VerbsQueuePair::DropId() {
+  if (id_ == nullptr) return;
+  HandOver(
+      [id = std::exchange(id_, nullptr)](VerbsDeviceQp& qp) {
+        qp.DestroyId(id);
+        return absl::OkStatus();
+      },
+      nullptr);
 }
 
 // Keeps the ibv_qp until it has flushed.
-void VerbsQueuePair::DropId() {
-  if (id_ == nullptr) return;
-  verbs().rdma_destroy_id(std::exchange(id_, nullptr));
-}
-
 void VerbsQueuePair::PostDrain() {
   if (sends_.callers() == 0) FlushUntoldAndWaiting();  // Else they follow the last one of the caller's.
   if (qp_ == nullptr || !sends_.EndsSilently()) return;
@@ -447,23 +495,37 @@ void VerbsQueuePair::PostDrain() {
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(qp_, &drain, &bad) == 0) return;
   sends_.Unpush(1);
-  CollectAndAbandon();
+  Abandon();
 }
 
 void VerbsQueuePair::OnLost(const absl::Status& why) {
   if (lost_) return;
   lost_ = true;
-  if (disconnected_) {
-    qp_num_ = number_;
-    return Abandon();
-  }
+  if (disconnected_) return Abandon();
   Fail(absl::Status(why.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", why.message())));
 }
 
-// Called when no flush is expected. Once the ibv_qp is destroyed, the device does not touch its memory any
-// more.
+// Called when no flush is expected. Has the ibv_qp destroyed: after that the device does not touch its memory any more.
 void VerbsQueuePair::Abandon() {
-  DestroyQp();
+  if (!entered_ || std::exchange(abandoned_, true)) return;
+  qp_num_ = number_;  // The device may soon reuse the number of the ibv_qp.
+  qp_ = nullptr;
+  HandOver(
+      [](VerbsDeviceQp& qp) {
+        qp.Destroy();
+        return absl::OkStatus();
+      },
+      &VerbsQueuePair::OnDestroyed);
+}
+
+void VerbsQueuePair::OnDestroyed(const absl::Status&) {
+  collected_ = completion_queue_.CollectedMark();
+  flushes_ = true;
+  ScheduleOnce();
+}
+
+// Completes what the device will not complete any more.
+void VerbsQueuePair::FlushOutstanding() {
   while (receives_retired_ != receives_posted_) {
     DeliverFlushed(receives_[receives_retired_++ & (receives_.size() - 1)], Opcode::kReceive);
   }
@@ -479,20 +541,6 @@ void VerbsQueuePair::Abandon() {
     if (entry.kind == VerbsSendRing::Kind::kInvalidate) DeliverFlushed(entry.wr_id, Opcode::kRevoke);
   }
   FlushUntoldAndWaiting();
-}
-
-void VerbsQueuePair::DestroyQp() {
-  const uint32_t entries = options_.send_depth + grants_.sends_max() + 1 + options_.receive_depth;
-  grants_.Release();
-  if (qp_ == nullptr) return;
-  device_.RemoveQueuePair(this);
-  verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
-  completion_queue_.Release(cq_, entries);
-}
-
-void VerbsQueuePair::OnAsyncEvent(ibv_event_type event) {
-  async_events_.fetch_or(1u << event, std::memory_order_acq_rel);
-  completion_queue_.Notify(token_);
 }
 
 }  // namespace hawser::fabric

@@ -25,20 +25,16 @@ class VerbsConnectRequest final : public ConnectRequest {
 
   uint8_t initiator_depth() const { return event_.initiator_depth; }
   uint8_t responder_resources() const { return event_.responder_resources; }
-  const VerbsEventChannel& channel() const { return *channel_; }
+  // Its events arrive there, so it lives as long as the id is not moved to another one.
+  const std::shared_ptr<VerbsEventChannel>& channel() const { return channel_; }
 
   // Null: rejected, or taken.
   const rdma_cm_id* id() const { return event_.id; }
-  // For the queue pair that accepts it. It cannot be rejected after that, unless the queue pair returns it.
+  // For the queue pair that accepts it. It cannot be rejected here after that.
   rdma_cm_id* TakeId() { return std::exchange(event_.id, nullptr); }
-  // `channel`: where its events arrive now.
-  void GiveBack(rdma_cm_id* id, std::shared_ptr<VerbsEventChannel> channel) {
-    event_.id = id;
-    channel_ = std::move(channel);
-  }
 
  private:
-  std::shared_ptr<VerbsEventChannel> channel_;
+  const std::shared_ptr<VerbsEventChannel> channel_;
   VerbsCmEvent event_;
   const SocketAddress peer_address_;
 };

@@ -87,11 +87,17 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
       iwarp_(found.device->transport_type == IBV_TRANSPORT_IWARP),
       numa_node_(ReadNumaNode(*found.device)),
       attr_(found.attr),
+      control_thread_(verbs.executor == nullptr ? std::make_unique<VerbsControlThread>() : nullptr),
+      executor_(verbs.executor == nullptr ? *control_thread_ : *verbs.executor),
       list_(found.list),
       device_(found.device) {}
 
 VerbsDevice::~VerbsDevice() {
-  if (in_forked_child()) return;
+  if (in_forked_child()) {
+    static_cast<void>(control_thread_.release());  // Its thread does not exist here.
+    return;
+  }
+  control_thread_.reset();
   absl::MutexLock lock(&opening_);
   Close();
 }

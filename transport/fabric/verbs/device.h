@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/fork.h"
+#include "hawser/transport/fabric/verbs/control_thread.h"
 #include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/windows.h"
 
@@ -115,6 +116,9 @@ class VerbsDevice {
   void AddMemory(DeviceMemory* memory);
   void RemoveMemory(DeviceMemory* memory);
 
+  // Where commands that may take long run. Whatever they use outlives them: see VerbsCompletionQueue::RunCommand().
+  VerbsExecutor& control() { return executor_; }
+
   // A memory window of type 2, for ibv_dealloc_mw().
   absl::StatusOr<ibv_mw*> AllocateWindow();
 
@@ -137,6 +141,8 @@ class VerbsDevice {
   const int numa_node_;
   const ibv_device_attr attr_;  // From the first opening.
   const ForkMark fork_mark_;
+  std::unique_ptr<VerbsControlThread> control_thread_;  // Null: a test's executor takes its place.
+  VerbsExecutor& executor_;
   // These change only while there is no user.
   ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.
   ibv_device* device_;  // Of that one.

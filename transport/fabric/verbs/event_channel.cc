@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -32,7 +33,7 @@ std::optional<VerbsCmEvent> VerbsEventChannel::Next() {
   copy.status = event->status;
   copy.id = event->id;
   copy.device = event->id->verbs;
-  copy.context = event->id->context;
+  copy.context = std::atomic_ref(event->id->context).load(std::memory_order_relaxed);
   switch (event->event) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       copy.context = event->listen_id->context;
@@ -53,6 +54,10 @@ std::optional<VerbsCmEvent> VerbsEventChannel::Next() {
   }
   device_->verbs().rdma_ack_cm_event(event);
   return copy;
+}
+
+void SetContext(rdma_cm_id& id, void* context) {
+  std::atomic_ref(id.context).store(context, std::memory_order_relaxed);
 }
 
 SocketAddress LocalAddress(const rdma_cm_id& id) {

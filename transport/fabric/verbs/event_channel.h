@@ -18,7 +18,7 @@ namespace hawser::fabric {
 // A copy of an event of the connection manager. The event itself must be acknowledged before its rdma_cm_id
 // can be destroyed, which a handler may want to do.
 struct VerbsCmEvent {
-  rdma_cm_event_type type;
+  rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_RESOLVED;
   int status = 0;
   void* context = nullptr;        // Of the id; of RDMA_CM_EVENT_CONNECT_REQUEST: of the one that listens.
   ibv_context* device = nullptr;  // That its id was bound to.
@@ -49,6 +49,9 @@ class VerbsEventChannel {
   const std::shared_ptr<VerbsDevice> device_;
   rdma_event_channel* const channel_;
 };
+
+// What its events say of whom they are for. From any thread, while another takes an event of the id.
+void SetContext(rdma_cm_id& id, void* context);
 
 // Of a resolved or bound id.
 SocketAddress LocalAddress(const rdma_cm_id& id);

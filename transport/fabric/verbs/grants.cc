@@ -14,8 +14,6 @@ namespace hawser::fabric {
 VerbsGrants::VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max)
     : device_(device), memory_(memory), windows_enabled_(windows), grants_max_(grants_max) {}
 
-VerbsGrants::~VerbsGrants() { Release(); }
-
 absl::Status VerbsGrants::TooMany() const {
   return absl::ResourceExhaustedError(
       absl::StrCat("grant memory to a peer: ", grants_max_, " grants are in use on this queue pair"));
@@ -135,8 +133,8 @@ void VerbsGrants::OnPosted(size_t count) {
 }
 
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {
-  if (!ok) return;                       // It may still be bound. Release() frees it.
-  if (index >= windows_.size()) return;  // Release() has freed it since.
+  if (!ok) return;                       // It may still be bound. TakeAll() takes it.
+  if (index >= windows_.size()) return;  // TakeAll() has taken it since.
   windows_[index].state = State::kFree;
   free_.push_back(index);
 }
@@ -155,17 +153,19 @@ void VerbsGrants::DropQueued(std::vector<uint64_t>& revocations) {
   queue_.clear();
 }
 
-void VerbsGrants::Release() {
-  const bool ours = !device_.in_forked_child();
-  for (const Window& window : std::exchange(windows_, {})) {
-    if (ours) ibv_dealloc_mw(window.mw);
-  }
+void VerbsGrants::Leftover::Add(Leftover more) {
+  windows.insert(windows.end(), more.windows.begin(), more.windows.end());
+  registrations.insert(registrations.end(), more.registrations.begin(), more.registrations.end());
+}
+
+VerbsGrants::Leftover VerbsGrants::TakeAll() {
+  Leftover all;
+  for (const Window& window : std::exchange(windows_, {})) all.windows.push_back(window.mw);
+  for (const auto& [rkey, mr] : std::exchange(registered_, {})) all.registrations.push_back(mr);
   free_.clear();
   queue_.clear();
   by_key_.clear();
-  absl::erase_if(registered_, [&](const auto& registered) {
-    return !ours || device_.verbs().ibv_dereg_mr(registered.second) == 0;
-  });
+  return all;
 }
 
 }  // namespace hawser::fabric

@@ -36,8 +36,8 @@ namespace hawser::fabric {
 // Thread:   that of the queue pair.
 class VerbsGrants {
  public:
+  // TakeAll() comes before the destructor.
   VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);
-  ~VerbsGrants();
 
   // Places of the send queue for its work requests.
   uint32_t sends_max() const { return windows_enabled_ ? rings::GrantSends(grants_max_) : 0; }
@@ -65,10 +65,18 @@ class VerbsGrants {
   // The queue pair is in error: drops the queued work requests. Adds the wr_ids of queued revocations.
   void DropQueued(std::vector<uint64_t>& revocations);
 
-  // Revokes everything, without work requests: when the queue pair is in error and executes none any more,
-  // and before the ibv_qp is destroyed, since on rxe a bound window keeps it alive. The next call tries again
-  // what the device does not revoke.
-  void Release();
+  // Objects of the device, each of which may still give a peer access, for ibv_dealloc_mw() and ibv_dereg_mr(). These are
+  // commands to the device, so VerbsDeviceQp calls them.
+  struct Leftover {
+    std::vector<ibv_mw*> windows;
+    std::vector<ibv_mr*> registrations;
+
+    bool empty() const { return windows.empty() && registrations.empty(); }
+    void Add(Leftover more);
+  };
+  // Everything, to be released without work requests: when the queue pair is in error and executes none any more, and
+  // before the ibv_qp is destroyed, since on rxe a bound window keeps it alive.
+  Leftover TakeAll();
 
  private:
   enum class State : uint8_t {

@@ -68,6 +68,8 @@
 
 namespace hawser::fabric {
 
+class VerbsExecutor;
+
 // libibverbs and librdmacm as a table of functions: opened at run time, so that one binary runs with and
 // without RDMA, and replaceable, so that a test can stand in for a NIC.
 struct VerbsLibrary {
@@ -80,6 +82,9 @@ struct VerbsLibrary {
 
   // The folder in which /sys and /dev are looked for when a device is not listed; a test makes up others.
   const char* root = "";
+
+  // Null: each device has a control thread. A test's own carries out the commands when the test says so.
+  VerbsExecutor* executor = nullptr;
 
   // Opens them, once in a process; they stay open. Thread: any. NotFound: names the library that could not be
   // opened, and its package.

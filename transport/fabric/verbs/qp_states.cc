@@ -1,4 +1,4 @@
-// How a VerbsQueuePair creates its ibv_qp and moves it through its states.
+// How an ibv_qp is created, moved through its states and destroyed.
 
 #include <algorithm>
 #include <cerrno>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs/device_qp.h"
 #include "hawser/transport/fabric/verbs/errors.h"
-#include "hawser/transport/fabric/verbs/queue_pair.h"
 
 namespace hawser::fabric {
 namespace {
@@ -33,9 +33,8 @@ const char* NameOf(ibv_qp_state state) {
 
 }  // namespace
 
-absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
-  const uint32_t sends = options_.send_depth + grants_.sends_max() + 1;
-  absl::StatusOr<ibv_cq*> cq = completion_queue_.Reserve(sends + options_.receive_depth);
+absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
+  absl::StatusOr<ibv_cq*> cq = completion_queue_.Reserve(sends_ + receives_);
   if (!cq.ok()) return cq.status();
   ibv_qp_init_attr attr = {};
   int error = 0;
@@ -48,9 +47,9 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     attr.recv_cq = *cq;
     attr.qp_type = IBV_QPT_RC;
     // An iWARP queue pair in error takes no work requests, so a drain that marks the last one is impossible.
-    attr.sq_sig_all = AllSignaled() ? 1 : 0;
-    attr.cap.max_send_wr = sends;
-    attr.cap.max_recv_wr = options_.receive_depth;
+    attr.sq_sig_all = device_.iwarp() ? 1 : 0;
+    attr.cap.max_send_wr = sends_;
+    attr.cap.max_recv_wr = receives_;
     attr.cap.max_send_sge =
         static_cast<uint32_t>(std::min<size_t>(kSgeMax, static_cast<size_t>(device_.attr().max_sge)));
     attr.cap.max_recv_sge = 1;
@@ -63,9 +62,9 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
   }
   if (qp_ == nullptr) {
     device_.RemoveQueuePair(this);
-    completion_queue_.Release(*cq, sends + options_.receive_depth);
+    completion_queue_.Release(*cq, sends_ + receives_);
     const std::string call =
-        absl::StrCat("ibv_create_qp() with ", sends, " sends and ", options_.receive_depth, " receives");
+        absl::StrCat("ibv_create_qp() with ", sends_, " sends and ", receives_, " receives");
     switch (error) {
       case EINVAL:
         return VerbsError(what, call, error, "the device cannot do this much: ask for fewer slots");
@@ -77,28 +76,29 @@ absl::Status VerbsQueuePair::CreateQp(absl::string_view what) {
     }
   }
   cq_ = *cq;
-  qp_num_ = qp_->qp_num;
-  const bool offer_ece = !accepted_ || AdoptEce();  // Before INIT.
-  if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
-  if (offer_ece) OfferEce();
   // Devices round up. Keeps the configured value.
   inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
-  // Posts receives before the handshake continues, so that the peer's first message finds one.
-  const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
-  if (!PostReceives(pending).ok()) {  // On an error it has posted none.
-    for (const ReceiveWorkRequest& request : pending) DeliverFlushed(request.wr_id, Opcode::kReceive);
-  }
-  return state_ == State::kError ? error_ : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status VerbsDeviceQp::Create(rdma_cm_id* id, bool accepted, absl::string_view what) {
+  MutexLock lock(mutex_);
+  if (absl::Status status = Ended(what); !status.ok()) return status;
+  if (absl::Status status = CreateQp(what); !status.ok()) return status;
+  const bool offer_ece = !accepted || AdoptEce(id);  // Before INIT.
+  if (absl::Status status = MoveQp(id, what, IBV_QPS_INIT); !status.ok()) return status;
+  if (offer_ece) OfferEce(id);
+  return absl::OkStatus();
 }
 
 // Sets what the connection manager provides: addresses, timers, and the agreed READ depth. `reads`: the READ
 // depth for the side that accepts, whose connection manager does not have it yet.
-absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
-                                    std::optional<uint8_t> reads) {
+absl::Status VerbsDeviceQp::MoveQp(rdma_cm_id* id, absl::string_view what, ibv_qp_state state,
+                                   std::optional<uint8_t> reads) {
   ibv_qp_attr attr = {};
   attr.qp_state = state;
   int mask = 0;
-  if (verbs().rdma_init_qp_attr(id_, &attr, &mask) != 0) {
+  if (verbs().rdma_init_qp_attr(id, &attr, &mask) != 0) {
     return ConnectCallError(what, absl::StrCat("rdma_init_qp_attr(", NameOf(state), ")"), errno);
   }
   mask &= kUserAttributes;
@@ -116,32 +116,103 @@ absl::Status VerbsQueuePair::MoveQp(absl::string_view what, ibv_qp_state state,
 
 // Moves the ibv_qp from INIT to a state in which it can send and receive. It sets INIT again, because the
 // peer's access is known only now. On an iWARP device the connection manager makes the other changes.
-absl::Status VerbsQueuePair::MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads) {
-  if (absl::Status status = MoveQp(what, IBV_QPS_INIT); !status.ok()) return status;
-  if (absl::Status status = MoveQp(what, IBV_QPS_RTR, reads); !status.ok()) return status;
-  return MoveQp(what, IBV_QPS_RTS, reads);
+absl::Status VerbsDeviceQp::MakeReadyToSend(rdma_cm_id* id, absl::string_view what,
+                                            std::optional<uint8_t> reads) {
+  if (absl::Status status = MoveQp(id, what, IBV_QPS_INIT); !status.ok()) return status;
+  if (absl::Status status = MoveQp(id, what, IBV_QPS_RTR, reads); !status.ok()) return status;
+  return MoveQp(id, what, IBV_QPS_RTS, reads);
 }
 
 // Enhanced connection establishment: features of two NICs of one vendor beyond the standard (mlx5: resends
 // only the lost packets). False: the device has none.
-bool VerbsQueuePair::QueryEce(ibv_ece& ece) const {
+bool VerbsDeviceQp::QueryEce(ibv_ece& ece) const {
   return verbs().ibv_query_ece != nullptr && verbs().ibv_set_ece != nullptr &&
          verbs().rdma_set_local_ece != nullptr && verbs().rdma_get_remote_ece != nullptr &&
          verbs().ibv_query_ece(qp_, &ece) == 0;
 }
 
 // rdma_connect() or rdma_accept() sends the offer.
-void VerbsQueuePair::OfferEce() {
+void VerbsDeviceQp::OfferEce(rdma_cm_id* id) {
   ibv_ece own = {};
-  if (QueryEce(own)) verbs().rdma_set_local_ece(id_, &own);
+  if (QueryEce(own)) verbs().rdma_set_local_ece(id, &own);
 }
 
 // Adopts the peer's offer, unless the peer's NIC is of another vendor. False: the peer offers nothing.
-bool VerbsQueuePair::AdoptEce() {
+bool VerbsDeviceQp::AdoptEce(rdma_cm_id* id) {
   ibv_ece own = {}, offered = {};
-  if (!QueryEce(own) || verbs().rdma_get_remote_ece(id_, &offered) != 0) return false;
+  if (!QueryEce(own) || verbs().rdma_get_remote_ece(id, &offered) != 0) return false;
   own.options = offered.vendor_id == own.vendor_id ? offered.options : 0;
   return verbs().ibv_set_ece(qp_, &own) == 0 && offered.vendor_id != 0;
+}
+
+absl::Status VerbsDeviceQp::Establish(rdma_cm_id* id, absl::string_view what) {
+  {
+    MutexLock lock(mutex_);
+    if (absl::Status status = Ended(what); !status.ok()) return status;
+    AdoptEce(id);
+    if (absl::Status status = MakeReadyToSend(id, what); !status.ok()) return status;
+  }
+  if (verbs().rdma_establish(id) != 0) return ConnectCallError(what, "rdma_establish()", errno);
+  return absl::OkStatus();
+}
+
+absl::Status VerbsDeviceQp::Connect(rdma_cm_id* id, rdma_conn_param& parameters, absl::string_view what) {
+  if (absl::Status status = Ended(what); !status.ok()) return status;
+  if (verbs().rdma_connect(id, &parameters) == 0) return absl::OkStatus();
+  const int error = errno;
+  // siw reports a closed port here. Other devices report it by an event.
+  return error == ECONNREFUSED
+             ? absl::UnavailableError(absl::StrCat(what,
+                                                   ": rdma_connect(): connection refused (ECONNREFUSED)"
+                                                   ": nothing listens there over RDMA"))
+             : ConnectCallError(what, "rdma_connect()", error);
+}
+
+absl::Status VerbsDeviceQp::Accept(rdma_cm_id* id, rdma_conn_param& parameters, absl::string_view what) {
+  {
+    MutexLock lock(mutex_);
+    if (absl::Status status = Ended(what); !status.ok()) return status;
+    absl::Status ready = MakeReadyToSend(id, what, parameters.initiator_depth);
+    if (!ready.ok()) return ready;
+  }
+  answered_.store(true, std::memory_order_release);
+  if (verbs().rdma_accept(id, &parameters) != 0) return ConnectCallError(what, "rdma_accept()", errno);
+  return absl::OkStatus();
+}
+
+void VerbsDeviceQp::EnterError(bool move) {
+  MutexLock lock(mutex_);
+  if (qp_ != nullptr && move) {
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_ERR;
+    verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
+  }
+  // Now, not when the ibv_qp is destroyed: the caller may deregister the memory once its revocations have completed, which
+  // fails while a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3) unbinds.
+  ReleaseNow();
+}
+
+void VerbsDeviceQp::ReleaseNow() {
+  {
+    MutexLock lock(notes_mutex_);
+    unreleased_.Add(std::exchange(to_release_, {}));
+  }
+  for (ibv_mw* window : std::exchange(unreleased_.windows, {})) ibv_dealloc_mw(window);
+  std::erase_if(unreleased_.registrations, [this](ibv_mr* mr) { return verbs().ibv_dereg_mr(mr) == 0; });
+}
+
+// On rxe a bound window keeps the ibv_qp alive, so the windows come first.
+void VerbsDeviceQp::Destroy() {
+  MutexLock lock(mutex_);
+  ReleaseNow();
+  if (qp_ == nullptr) return;
+  device_.RemoveQueuePair(this);
+  // Some providers for iWARP (erdma, cxgb4) free the ibv_qp without the lock under which they poll its ibv_cq.
+  const bool exclusive = device_.iwarp();
+  completion_queue_.BeforeDestruction(cq_, exclusive);
+  verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
+  completion_queue_.AfterDestruction(cq_, exclusive);
+  completion_queue_.Release(cq_, sends_ + receives_);
 }
 
 }  // namespace hawser::fabric

@@ -47,14 +47,39 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
       read_depth_(std::min(options.read_depth, device_.read_depth_max())),
       sends_(options.send_depth, static_cast<uint32_t>(rings::SendEntries(options.send_depth, windows))),
       grants_(device_, memory, windows, rings::GrantsMax(options.send_depth)),
-      receives_(std::bit_ceil(options.receive_depth)) {}
+      receives_(std::bit_ceil(options.receive_depth)),
+      device_qp_(std::make_shared<VerbsDeviceQp>(
+          completion_queue, fabric, token_,
+          static_cast<uint32_t>(rings::SendEntries(options.send_depth, windows)), options.receive_depth)) {}
 
 VerbsQueuePair::~VerbsQueuePair() {
   completion_queue_.Unregister(token_);
-  if (device_.in_forked_child()) return;
-  DestroyQp();
-  DropId();
-  Leave();
+  if (device_.in_forked_child() || !entered_) return;
+  device_qp_->End();
+  VerbsGrants::Leftover grants = grants_.TakeAll();
+  const bool idle =
+      receives_posted_ == receives_retired_ && sends_.empty() && grants.empty() && !releases_some_;
+  device_qp_->Release(std::move(grants));
+  if (!idle) device_qp_->Destroy();
+  HandOver(
+      [id = id_, &completion_queue = completion_queue_](VerbsDeviceQp& qp) {
+        qp.Destroy();
+        if (id != nullptr) qp.DestroyId(id);
+        completion_queue.LeaveSoon();
+        return absl::OkStatus();
+      },
+      nullptr);
+}
+
+void VerbsQueuePair::HandOver(absl::AnyInvocable<absl::Status(VerbsDeviceQp&)> command, Then then) {
+  completion_queue_.RunCommand([qp = device_qp_, command = std::move(command), then]() mutable {
+    absl::Status result = command(*qp);
+    if (then != nullptr) qp->Report({then, std::move(result)});
+  });
+}
+
+void VerbsQueuePair::TakeResults() {
+  for (const auto& [then, result] : device_qp_->TakeResults()) (this->*then)(result);
 }
 
 // --- Posting
@@ -281,13 +306,13 @@ absl::StatusOr<Granted> VerbsQueuePair::Grant(const Sge& range, Access access) {
 
 void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   // In error there is nothing to revoke any more, see EnterError().
-  if (state_ == State::kError || device_.in_forked_child()) return DeliverFlushed(wr_id, Opcode::kRevoke);
+  if (state_ == State::kError || device_.in_forked_child()) return FlushRevocation(wr_id);
   const absl::StatusOr<bool> taken_back = grants_.Revoke(rkey, wr_id);
   if (!taken_back.ok()) {
     // Fail() ends the ibv_qp, so this peer loses its access. No other peer was told the rkey.
     Fail(absl::Status(taken_back.status().code(),
                       absl::StrCat("peer ", peer_address_.ToString(), ": ", taken_back.status().message())));
-    return DeliverFlushed(wr_id, Opcode::kRevoke);
+    return FlushRevocation(wr_id);
   }
   if (!*taken_back) return ScheduleOnce();
   if (!waiting_.empty()) ScheduleOnce();  // Perhaps for a BIND_MW that is not needed any more.
@@ -299,14 +324,18 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
 bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t number, Completion& out) {
   if (!receive) return OnSendCompletion(wc, number, out);
   if (number - receives_retired_ >= receives_posted_ - receives_retired_)
-    return false;                  // Abandon() has completed it.
+    return false;                  // FlushOutstanding() has completed it.
   receives_retired_ = number + 1;  // In order: an RC queue pair with a receive queue of its own.
   out = {.wr_id = receives_[number & (receives_.size() - 1)],
          .qp_num = qp_num_,
          .status = ToCompletionStatus(wc.status),
          .opcode = Opcode::kReceive,
          .byte_len = wc.status == IBV_WC_SUCCESS ? wc.byte_len : 0};  // Else undefined: ibv_poll_cq(3).
-  if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) EnterError();
+  if (wc.status != IBV_WC_SUCCESS) {
+    if (state_ != State::kError) EnterError();
+  } else if (state_ == State::kAnswering) [[unlikely]] {
+    Move(Event::kAnswered);  // The peer has the answer. The result of the command comes later.
+  }
   return true;
 }
 
@@ -348,6 +377,10 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
       return done.signaled || !ok;
     case VerbsSendRing::Kind::kInvalidate:
       grants_.OnInvalidated(done.window, ok);
+      if (!ok && releasing_) {
+        FlushRevocation(done.wr_id);
+        return false;
+      }
       out.opcode = Opcode::kRevoke;
       return true;
     default:
@@ -394,6 +427,13 @@ void VerbsQueuePair::FlushUntoldAndWaiting() {
   for (const Waiting& waiting : std::exchange(waiting_, {})) {
     DeliverFlushed(waiting.request.wr_id, waiting.request.opcode);
   }
+}
+
+// A revocation that did not succeed is complete once the control thread has moved the ibv_qp to error and has released
+// the grants: until then the peer may have access, and the memory cannot be deregistered.
+void VerbsQueuePair::FlushRevocation(uint64_t wr_id) {
+  if (releasing_) return revocations_.push_back(wr_id);
+  DeliverFlushed(wr_id, Opcode::kRevoke);
 }
 
 void VerbsQueuePair::ScheduleOnce() {

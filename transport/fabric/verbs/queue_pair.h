@@ -1,19 +1,19 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_VERBS_QUEUE_PAIR_H_
 #define HAWSER_TRANSPORT_FABRIC_VERBS_QUEUE_PAIR_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/completion_queue.h"
+#include "hawser/transport/fabric/verbs/device_qp.h"
 #include "hawser/transport/fabric/verbs/grants.h"
 #include "hawser/transport/fabric/verbs/memory.h"
 #include "hawser/transport/fabric/verbs/options.h"
@@ -25,11 +25,17 @@ namespace hawser::fabric {
 // An RC queue pair and its rdma_cm_id. Posting and completing are in queue_pair.cc, connecting and
 // ending in connect.cc, the states of the ibv_qp in qp_states.cc.
 //
-// The ibv_qp exists from the resolved route (or Accept()) on; receives that were posted earlier wait for it.
-// After Disconnect() it is in error and flushes. A last signaled work request, posted then, shows when the
+// The control thread of the device creates, moves and destroys the ibv_qp (VerbsDeviceQp), so none of these holds the
+// poller. Each is a command, given by HandOver(); its result comes back in a later Poll().
+//
+// The ibv_qp is created when the route is resolved, or by Accept(); receives that were posted earlier wait for it.
+// After Disconnect() it is moved to error and flushes. A last signaled work request, posted then, shows when the
 // unsignaled sends have ended as well. The ibv_qp of a device that has failed is destroyed instead, and its
 // work requests completed.
-class VerbsQueuePair final : public QueuePair, public VerbsSource, private AsyncEventHandler {
+//
+// The destructor leaves the destruction of the ibv_qp to the control thread, if nothing is outstanding. Otherwise it
+// destroys the ibv_qp itself; if the control thread is changing this very ibv_qp at that moment, it waits for that change.
+class VerbsQueuePair final : public QueuePair, public VerbsSource {
  public:
   VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
                  const VerbsFabricOptions& fabric, const QueuePairOptions& options, bool windows,
@@ -85,6 +91,12 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
     Opcode opcode;
   };
 
+  // Gives `command` to the control thread. `then`, if not null, gets its result in a later Poll(), unless this is
+  // destroyed before that.
+  using Then = VerbsDeviceQp::Then;
+  void HandOver(absl::AnyInvocable<absl::Status(VerbsDeviceQp&)> command, Then then);
+  void TakeResults();
+
   // Each send completes, and is put in order by us.
   bool AllSignaled() const { return device_.iwarp(); }
   const VerbsLibrary& verbs() const { return device_.verbs(); }
@@ -109,35 +121,36 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   void Leave();
   void OnAddressResolved();
   void OnRouteResolved();
-  absl::Status CreateQp(absl::string_view what);
-  rdma_conn_param ConnectionParameters(absl::string_view private_data, uint32_t read_depth) const;
-  void SetAckTimeout();
+  void OnCreated(const absl::Status& result);
+  void AskToConnect();
+  void OnAskedToConnect(const absl::Status& result);
+  rdma_conn_param ConnectionParameters() const;
   // False: it failed.
   bool SetTrafficClass();
-  absl::Status MoveQp(absl::string_view what, ibv_qp_state state,
-                      std::optional<uint8_t> reads = std::nullopt);
-  absl::Status MakeReadyToSend(absl::string_view what, std::optional<uint8_t> reads = std::nullopt);
-  bool QueryEce(ibv_ece& ece) const;
-  void OfferEce();
-  bool AdoptEce();
   void OnConnectResponse(const VerbsCmEvent& event);
+  void OnReadyToSend(const absl::Status& result);
+  void Answer();
+  void OnAnswered(const absl::Status& result);
+  std::string Accepting() const;
+  void FailHandshake(const absl::Status& why);
+  void RejectPeer(const absl::Status& why);
   void Establish(const VerbsCmEvent& event);
 
   // Moves to kError. The next Poll() notifies the handler, unless Disconnect() was called.
   void Fail(absl::Status why, absl::string_view private_data = {});
   void EnterError();
+  void OnErrorEntered(const absl::Status& result);
   void DropId();
   void PostDrain();
-  void CollectAndAbandon();
   void Abandon();
-  void DestroyQp();
+  void OnDestroyed(const absl::Status& result);
+  void FlushOutstanding();
   void FlushPending();
+  void FlushRevocation(uint64_t wr_id);
   void DeliverFlushed(uint64_t wr_id, Opcode opcode);
   void FlushUntold();
   void FlushUntoldAndWaiting();
   News& news();
-
-  void OnAsyncEvent(ibv_event_type event) override;
 
   VerbsCompletionQueue& completion_queue_;
   VerbsDevice& device_;
@@ -153,16 +166,18 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   State state_ = State::kIdle;
   bool accepted_ = false;  // By Accept(), rather than by the peer.
   bool was_established_ = false;
-  bool ended_ = false;         // The handler was, or will be, notified of the end.
-  bool disconnected_ = false;  // By Disconnect(): the handler is not called any more.
-  bool abandoning_ = false;    // Abandon() follows, once what has completed is delivered.
-  uint64_t collected_ = 0;     // What has completed before the end: see VerbsCompletionQueue::Delivered().
-  bool lost_ = false;          // There will be no more completions.
+  bool ended_ = false;          // The handler was, or will be, notified of the end.
+  bool disconnected_ = false;   // By Disconnect(): the handler is not called any more.
+  bool releasing_ = false;      // The control thread is moving the ibv_qp to error, and releases the grants.
+  bool releases_some_ = false;  // There are some.
+  bool abandoned_ = false;      // The ibv_qp is destroyed, or being destroyed.
+  bool flushes_ = false;        // FlushOutstanding() follows, once what has completed is delivered.
+  uint64_t collected_ = 0;      // What has completed before the end: see VerbsCompletionQueue::Delivered().
+  bool lost_ = false;           // There will be no more completions.
   bool scheduled_ = false;
-  bool entered_ = false;  // The completion queue, so that the device stays.
-  rdma_cm_id* id_ = nullptr;
-  ibv_qp* qp_ = nullptr;
-  ibv_cq* cq_ = nullptr;  // Reserved on the completion queue, as long as there is an ibv_qp.
+  bool entered_ = false;      // The completion queue, so that the device stays.
+  rdma_cm_id* id_ = nullptr;  // Until the command that destroys it is given.
+  ibv_qp* qp_ = nullptr;      // To post to: from OnCreated() on, until the command that destroys it is given.
   SocketAddress peer_address_;
   SocketAddress local_address_;
 
@@ -177,14 +192,16 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource, private Async
   uint32_t receives_posted_ = 0;    // Numbers in [receives_retired_, receives_posted_) are outstanding.
   uint32_t receives_retired_ = 0;
   std::vector<ReceiveWorkRequest> pending_receives_;  // Until there is an ibv_qp.
-  std::string connect_data_;                          // For rdma_connect().
+  std::vector<uint64_t> revocations_;                 // Flushed, but not released yet: see FlushRevocation().
+  std::string private_data_;                          // For rdma_connect() or rdma_accept().
+  VerbsCmEvent response_;                             // Of the peer, while the ibv_qp is being moved.
 
   // A chain while it is built; kept so that posting allocates nothing.
   std::vector<ibv_send_wr> chain_;
   std::vector<ibv_sge> chain_sges_;
   std::vector<ibv_recv_wr> receive_chain_;
 
-  std::atomic<uint32_t> async_events_ = 0;  // Bits, by ibv_event_type.
+  const std::shared_ptr<VerbsDeviceQp> device_qp_;
   std::unique_ptr<News> news_;
   absl::Status error_;  // Why it is in kError.
 };

@@ -1,0 +1,593 @@
+// What the control thread of a device does for its pollers: commands that may take long hold no Poll(), and whatever
+// happens while they are under way, nothing leaks (~FakeVerbs() counts) and no memory is used too long.
+
+#include <netinet/in.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/transport/fabric/verbs/control_thread.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+const QueuePairOptions kSmall = {.send_depth = 8, .receive_depth = 8};
+
+SocketAddress Peer() {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = 0x2e1d;             // 7470
+  v4.sin_addr.s_addr = 0x0200000a;  // 10.0.0.2
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+}
+
+// A device, and a connection of it that is established while others come and go.
+struct ControlWorld : FakeWorld {
+  explicit ControlWorld(const FakeVerbs::Options& options = {}) : FakeWorld(options, kSmall) {}
+
+  // Another queue pair.
+  struct Side {
+    NewsRecorder news;
+    std::unique_ptr<QueuePair> qp;
+  };
+  std::unique_ptr<Side> NewSide() {
+    auto side = std::make_unique<Side>();
+    side->qp = fabric->CreateQueuePair(*completion_queue, kSmall, side->news).value();
+    return side;
+  }
+
+  // A peer's request to connect.
+  std::unique_ptr<ConnectRequest> Ask() {
+    if (listener == nullptr) {
+      listener = fabric->Listen(*completion_queue, Peer(), requests).value();
+      listening = verbs.newest_id;
+    }
+    asking = verbs.ConnectRequest(listening);
+    Poll();
+    std::unique_ptr<ConnectRequest> request = std::move(requests.requests.at(0));
+    requests.requests.clear();
+    return request;
+  }
+
+  // Starts to connect or to accept. The commands are held.
+  void Start(Side& side, bool accept) {
+    if (accept) {
+      ASSERT_THAT(side.qp->Accept(*Ask(), "yes"), IsOk());
+    } else {
+      ASSERT_THAT(side.qp->Connect(Peer(), "hello"), IsOk());
+    }
+  }
+
+  // Carries out one command after the other, and lets the poller see each result.
+  void Finish() {
+    for (int i = 0; i < 8; ++i) {
+      Poll(600);
+      verbs.RunCommands();
+    }
+    Poll(600);
+    if (verbs.accepted.retry_count != 0) {
+      verbs.accepted = {};
+      verbs.CmEvent(asking, RDMA_CM_EVENT_ESTABLISHED);
+      Poll(600);
+    }
+  }
+
+  // The first connection carries traffic.
+  void ExpectTraffic() {
+    completions.clear();
+    ASSERT_THAT(Post(77), IsOk());
+    verbs.CompleteSends(1);
+    Poll(1);
+    EXPECT_THAT(completions, ElementsAre(CompletionIs(77, kSuccess)));
+    completions.clear();
+  }
+
+  absl::Status ReceiveOn(Side& side, uint64_t wr_id) {
+    const ReceiveWorkRequest request = {wr_id, At(2000, 100)};
+    return side.qp->PostReceive({&request, 1});
+  }
+
+  RequestRecorder requests;
+  std::unique_ptr<Listener> listener;
+  rdma_cm_id* listening = nullptr;
+  rdma_cm_id* asking = nullptr;
+};
+
+class VerbsControlTest : public ::testing::TestWithParam<bool> {
+ protected:
+  bool accepts() const { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Sides, VerbsControlTest, ::testing::Bool(),
+                         [](const auto& side) { return side.param ? "Accepting" : "Connecting"; });
+
+TEST_P(VerbsControlTest, HeldCommandHoldsNoPoll) {
+  ControlWorld world;
+  world.verbs.hold_commands = true;
+  const auto side = world.NewSide();
+  ASSERT_THAT(world.ReceiveOn(*side, 1), IsOk());
+  const size_t moves = world.verbs.states.size();
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, accepts()));
+  for (int step = 0; step < 2; ++step) {
+    world.Poll(1600);
+    EXPECT_EQ(world.verbs.commands(), 1u) << step;
+    world.ExpectTraffic();
+    if (step == 0) {
+      EXPECT_EQ(world.verbs.queue_pairs.size(), 1u) << "the poller created one";
+      EXPECT_EQ(world.verbs.states.size(), moves) << "the poller moved one";
+    }
+    world.verbs.RunCommands();
+  }
+  world.Finish();
+  EXPECT_THAT(side->news.told, ElementsAre("established"));
+  world.verbs.CompleteReceives(1);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+  side->qp->Disconnect();
+}
+
+TEST(VerbsControlTest, StormOfRequestsLeavesThePollerFree) {
+  ControlWorld world;
+  world.verbs.hold_commands = true;
+  std::vector<std::unique_ptr<ControlWorld::Side>> sides;
+  for (int i = 0; i < 50; ++i) {
+    sides.push_back(world.NewSide());
+    ASSERT_THAT(sides.back()->qp->Accept(*world.Ask(), ""), IsOk());
+  }
+  world.ExpectTraffic();
+  EXPECT_EQ(world.verbs.commands(), 50u);
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 51u);
+  // As many die at once.
+  for (const auto& side : sides) side->qp->Disconnect();
+  sides.clear();
+  world.ExpectTraffic();
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 51u) << "the poller destroyed one";
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+}
+
+// The peer may answer before the poller learns that rdma_accept() has returned.
+TEST(VerbsControlTest, FirstMessageOfThePeerComesBeforeTheResult) {
+  ControlWorld world;
+  world.verbs.hold_commands = true;
+  const auto side = world.NewSide();
+  ASSERT_THAT(world.ReceiveOn(*side, 1), IsOk());
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/true));
+  world.verbs.RunCommands();
+  world.Poll();
+  const Sge sge = world.At(0, 10);
+  const SendWorkRequest answer = {.wr_id = 2, .signaled = true, .sges = {&sge, 1}};
+  EXPECT_THAT(side->qp->PostSend({&answer, 1}), HasCode(absl::StatusCode::kFailedPrecondition));
+  world.verbs.during["rdma_accept"] = [&] {
+    world.verbs.CompleteReceives(1);
+    world.Poll(1);
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+    EXPECT_THAT(side->qp->PostSend({&answer, 1}), IsOk());
+    world.verbs.CmEvent(world.asking, RDMA_CM_EVENT_ESTABLISHED);
+    world.Poll();
+    EXPECT_THAT(side->news.told, ElementsAre("established"));
+  };
+  world.verbs.RunCommands();
+  world.Poll();
+  EXPECT_THAT(side->news.told, ElementsAre("established"));
+  side->qp->Disconnect();
+}
+
+TEST(VerbsControlTest, AnswerOfThePeerComesBeforeTheResult) {
+  ControlWorld world;
+  world.verbs.hold_commands = true;
+  const auto side = world.NewSide();
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
+  world.Poll(1600);
+  world.verbs.RunCommands();
+  world.Poll();
+  rdma_cm_id* const id = world.verbs.newest_id;
+  world.verbs.during["rdma_connect"] = [&] {
+    world.verbs.CmEvent(id, RDMA_CM_EVENT_CONNECT_RESPONSE);
+    world.Poll();
+  };
+  world.verbs.RunCommands();  // And FakeVerbs answers a second time.
+  world.Poll();
+  EXPECT_THAT(side->news.told, ElementsAre("established"));
+  side->qp->Disconnect();
+}
+
+// --- Failures
+
+struct Fault {
+  const char* call;  // That fails; null: moving the queue pair to `state`.
+  ibv_qp_state state = IBV_QPS_RESET;
+};
+
+TEST_P(VerbsControlTest, FailureAtEachStepIsToldAndLeaksNothing) {
+  const std::vector<Fault> faults = {{"ibv_create_cq"}, {"ibv_create_qp"},      {"rdma_init_qp_attr"},
+                                     {"ibv_modify_qp"}, {nullptr, IBV_QPS_RTR}, {nullptr, IBV_QPS_RTS}};
+  const std::vector<Fault> at_one_side = accepts() ? std::vector<Fault>{{"rdma_migrate_id"}, {"rdma_accept"}}
+                                                   : std::vector<Fault>{{"rdma_connect"}, {"rdma_establish"}};
+  for (const std::vector<Fault>& list : {faults, at_one_side}) {
+    for (const Fault& fault : list) {
+      const std::string call = fault.call != nullptr ? fault.call : "ibv_modify_qp";
+      SCOPED_TRACE(call);
+      ControlWorld world({.max_cqe = 64});
+      // The listener's completion queue is another one.
+      const auto queue = world.fabric->CreateCompletionQueue(64).value();
+      auto side = std::make_unique<ControlWorld::Side>();
+      side->qp = world.fabric->CreateQueuePair(*queue, kSmall, side->news).value();
+      const auto another = world.NewSide();
+      const auto poll = [&] {
+        Completion some[4];
+        for (int i = 0; i < 1600; ++i) queue->Poll(some);
+      };
+      ASSERT_THAT(world.ReceiveOn(*side, 1), IsOk());
+      if (call == "ibv_create_cq") {  // The first one of the queue has no place left then.
+        auto full = std::make_unique<ControlWorld::Side>();
+        full->qp = world.fabric->CreateQueuePair(*queue, kSmall, full->news).value();
+        ASSERT_THAT(full->qp->Connect(Peer(), ""), IsOk());
+        poll();
+        ASSERT_THAT(full->news.told, ElementsAre("established"));
+        std::swap(full->qp, another->qp);
+        full->qp.reset();
+      }
+      if (fault.call != nullptr) {
+        world.verbs.fail_once[fault.call] = ENOSPC;
+      } else {
+        world.verbs.refuse_state = fault.state;
+      }
+      ASSERT_NO_FATAL_FAILURE(world.Start(*side, accepts()));
+      poll();
+      EXPECT_THAT(side->news.told, ElementsAre("failed"));
+      EXPECT_THAT(std::string(side->news.why.message()), HasSubstr(call));
+      // The peer gets the same text, unless rdma_accept() was called: then the kernel has rejected it.
+      if (accepts() && call != "rdma_accept") {
+        const std::string text = "no: " + std::string(side->news.why.message());
+        EXPECT_THAT(world.verbs.rejected, ElementsAre(text.substr(0, kRejectPrivateDataMax)));
+      } else {
+        EXPECT_TRUE(world.verbs.rejected.empty());
+      }
+      side->qp->Disconnect();
+      world.verbs.CompleteReceives(world.verbs.receives.size(), IBV_WC_WR_FLUSH_ERR);
+      poll();
+      side.reset();
+      another->qp.reset();
+      poll();
+    }
+  }
+}
+
+TEST_P(VerbsControlTest, QueuePairMayBeDestroyedBetweenAnyTwoCommands) {
+  for (size_t before = 0; before < 8; ++before) {
+    for (const bool disconnects : {false, true}) {
+      ControlWorld world;
+      world.verbs.hold_commands = true;
+      auto side = world.NewSide();
+      ASSERT_NO_FATAL_FAILURE(world.Start(*side, accepts()));
+      for (size_t i = 0; i < before; ++i) {
+        world.Poll(600);
+        world.verbs.RunCommands(1);
+      }
+      const size_t moves = world.verbs.states.size();
+      const std::vector<std::string> told = side->news.told;
+      if (disconnects) side->qp->Disconnect();
+      side->qp.reset();
+      EXPECT_EQ(world.verbs.states.size(), moves) << "the poller moved it";
+      world.Poll();
+      world.ExpectTraffic();
+      world.verbs.RunCommands();
+      world.Poll();
+      EXPECT_EQ(world.verbs.queue_pairs.size(), 1u) << before;
+      EXPECT_EQ(side->news.told, told) << before;
+    }
+  }
+}
+
+// The contract of ~QueuePair(): the device may write to a receive until then.
+TEST_P(VerbsControlTest, MemoryThatIsInUseIsFreeWhenTheDestructorReturns) {
+  ControlWorld world;
+  world.verbs.hold_commands = true;
+  auto side = world.NewSide();
+  ASSERT_THAT(world.ReceiveOn(*side, 1), IsOk());
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, accepts()));
+  world.Poll(1600);
+  world.verbs.RunCommands();
+  world.Poll();  // The receive is posted; the next command is held.
+  ASSERT_EQ(world.verbs.queue_pairs.size(), 2u);
+  ASSERT_EQ(world.verbs.commands(), 1u);
+  side->qp.reset();
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+  const int connects = world.verbs.connects;
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.connects, connects) << "the peer heard of it";
+  EXPECT_EQ(world.verbs.accepted.retry_count, 0);
+}
+
+TEST(VerbsControlTest, IdleQueuePairIsLeftToTheControlThread) {
+  ControlWorld world;
+  auto side = world.NewSide();
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
+  world.Poll(1600);
+  ASSERT_THAT(side->news.told, ElementsAre("established"));
+  world.verbs.hold_commands = true;
+  side->qp.reset();
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 2u);
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+}
+
+// --- The end of a connection
+
+TEST(VerbsControlTest, DrainFollowsTheMoveToError) {
+  FakeWorld world({}, kSmall);
+  ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
+  world.verbs.hold_commands = true;
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_EQ(world.verbs.send_chains.size(), 1u) << "the peer would get it";
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.states.back(), IBV_QPS_ERR);
+  world.Poll();
+  ASSERT_EQ(world.verbs.send_chains.size(), 2u);
+  world.verbs.CompleteSends(2, IBV_WC_WR_FLUSH_ERR);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+}
+
+// Until then the peer may have access, and the region cannot be deregistered.
+TEST(VerbsControlTest, RevocationAfterTheEndCompletesWhenTheGrantIsReleased) {
+  for (const bool windows : {true, false}) {
+    FakeWorld world({.windows = windows}, kSmall);
+    const size_t regions = world.verbs.memory_regions.size();
+    const auto grant = [&] {
+      return world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
+    };
+    const uint32_t queued = windows ? grant() : 0, late = grant();
+    world.Poll(1);  // BIND_MW.
+    if (windows) world.qp->Revoke(queued, 1);
+    world.verbs.hold_commands = true;
+    world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_ADDR_CHANGE);
+    world.Poll();
+    world.verbs.CompleteSends(world.verbs.sends.size(), IBV_WC_WR_FLUSH_ERR);
+    world.qp->Revoke(late, 2);
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty());
+    world.verbs.RunCommands();
+    EXPECT_EQ(world.verbs.windows_alive, 0u);
+    EXPECT_EQ(world.verbs.memory_regions.size(), regions);
+    world.Poll();
+    if (windows) {
+      EXPECT_THAT(world.completions,
+                  UnorderedElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
+    } else {
+      EXPECT_THAT(world.completions, ElementsAre(CompletionIs(2, kFlushed)));
+    }
+  }
+}
+
+// Some providers for iWARP free an ibv_qp without the lock under which they poll its ibv_cq.
+TEST(VerbsControlTest, OnIwarpNoThreadPollsTheCompletionQueueOfAQueuePairThatIsDestroyed) {
+  for (const bool iwarp : {true, false}) {
+    ControlWorld world({.iwarp = iwarp, .windows = false});
+    auto side = world.NewSide();
+    ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
+    world.Poll(1600);
+    ASSERT_THAT(world.Post(1), IsOk());
+    world.verbs.during["ibv_destroy_qp"] = [&] {
+      world.verbs.CompleteSends(1);
+      world.Poll(3);
+      world.completion_queue->Wait(absl::ZeroDuration());
+      EXPECT_EQ(world.completions.size(), iwarp ? 0u : 1u);
+    };
+    side->qp.reset();
+    world.completion_queue->Wait(absl::Seconds(10));
+    world.Poll(1);
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+  }
+}
+
+// --- The device, and the process
+
+TEST_P(VerbsControlTest, DeviceIsRemovedWithCommandsHandedOver) {
+  for (size_t before = 0; before < 5; ++before) {
+    ControlWorld world;
+    const size_t registered = world.verbs.registrations.size();
+    auto side = world.NewSide();
+    ASSERT_THAT(world.ReceiveOn(*side, 1), IsOk());
+    world.verbs.hold_commands = true;
+    ASSERT_NO_FATAL_FAILURE(world.Start(*side, accepts()));
+    for (size_t i = 0; i < before; ++i) {
+      world.Poll(600);
+      world.verbs.RunCommands(1);
+    }
+    world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+    world.Poll();
+    EXPECT_TRUE(side->news.ended());
+    EXPECT_TRUE(world.news.ended());
+    side->qp->Disconnect();
+    world.qp->Disconnect();
+    world.Poll();
+    const bool posted = !world.verbs.receives.empty();
+    EXPECT_EQ(world.completions.size(), posted ? 0u : 1u) << "the device may still write to it";
+    world.verbs.RunCommands();
+    world.Poll();
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+    side->qp.reset();
+    world.qp.reset();
+    world.listener.reset();
+    EXPECT_EQ(world.verbs.registrations.size(), registered);
+    world.verbs.hold_commands = false;
+    world.verbs.RunCommands();
+    // The next user opens it again: the old one was closed.
+    const auto again = world.NewSide();
+    ASSERT_THAT(again->qp->Connect(Peer(), ""), IsOk());
+    EXPECT_EQ(world.verbs.registrations.size(), registered + 1);
+    EXPECT_EQ(world.verbs.opened, 1u);
+  }
+}
+
+TEST_P(VerbsControlTest, ForkedChildLeavesCommandsToItsParent) {
+  ControlWorld world;
+  world.verbs.hold_commands = true;
+  const auto side = world.NewSide();
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, accepts()));
+  world.Poll(1600);
+  ASSERT_EQ(world.verbs.commands(), 1u);
+  const pid_t child = fork();
+  if (child == 0) {
+    side->qp->Disconnect();
+    side->qp.reset();
+    world.qp.reset();
+    world.listener.reset();
+    world.completion_queue.reset();  // It does not wait for the command.
+    _exit(world.verbs.commands() == 1 && world.verbs.queue_pairs.size() == 1 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  world.Finish();
+  EXPECT_THAT(side->news.told, ElementsAre("established"));
+  side->qp->Disconnect();
+}
+
+// --- The thread
+
+TEST(VerbsControlThreadTest, RunsCommandsInOrderOnOneOtherThread) {
+  std::vector<int> ran;
+  std::set<std::thread::id> threads;
+  {
+    VerbsControlThread control;
+    for (int i = 0; i < 100; ++i) {
+      control.Run([&, i] {
+        ran.push_back(i);
+        threads.insert(std::this_thread::get_id());
+      });
+    }
+  }
+  ASSERT_EQ(ran.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(ran[static_cast<size_t>(i)], i);
+  EXPECT_EQ(threads.size(), 1u);
+  EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
+}
+
+TEST(VerbsControlThreadTest, IsNotStartedWithoutACommand) {
+  FakeVerbs verbs;
+  VerbsLibrary library = verbs.library();
+  library.executor = nullptr;  // The device has a control thread then, and nothing to do for it.
+  ASSERT_THAT(NewVerbsFabric({.device = "fake0", .library = &library}), IsOk());
+}
+
+// FakeVerbs, for several threads: one of its calls at a time.
+class LockedVerbs {
+ public:
+  explicit LockedVerbs(FakeVerbs& fake) : ops_(&fake.context.ops), real_ops_(fake.context.ops) {
+    real = fake.library();
+    library_ = fake.library();
+    library_.executor = nullptr;
+#define HAWSER_LOCK(name) library_.name = Locked<&VerbsLibrary::name, real>::Call;
+    HAWSER_IBVERBS_FUNCTIONS(HAWSER_LOCK)
+    HAWSER_RDMACM_FUNCTIONS(HAWSER_LOCK)
+    HAWSER_IBVERBS_OPTIONAL_FUNCTIONS(HAWSER_LOCK)
+    HAWSER_RDMACM_OPTIONAL_FUNCTIONS(HAWSER_LOCK)
+#undef HAWSER_LOCK
+    ops = real_ops_;
+    ops_->poll_cq = Locked<&ibv_context_ops::poll_cq, ops>::Call;
+    ops_->req_notify_cq = Locked<&ibv_context_ops::req_notify_cq, ops>::Call;
+    ops_->post_send = Locked<&ibv_context_ops::post_send, ops>::Call;
+    ops_->post_recv = Locked<&ibv_context_ops::post_recv, ops>::Call;
+    ops_->alloc_mw = Locked<&ibv_context_ops::alloc_mw, ops>::Call;
+    ops_->dealloc_mw = Locked<&ibv_context_ops::dealloc_mw, ops>::Call;
+  }
+  ~LockedVerbs() { *ops_ = real_ops_; }
+
+  const VerbsLibrary* library() const { return &library_; }
+  static std::recursive_mutex mutex;
+
+ private:
+  template <auto member, auto& table>
+  struct Locked;
+  template <typename Table, typename Result, typename... Arguments, Result (*Table::*member)(Arguments...),
+            auto& table>
+  struct Locked<member, table> {
+    static Result Call(Arguments... arguments) {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      return (table.*member)(arguments...);
+    }
+  };
+
+  static VerbsLibrary real;
+  static ibv_context_ops ops;
+  ibv_context_ops* const ops_;
+  const ibv_context_ops real_ops_;
+  VerbsLibrary library_;
+};
+
+std::recursive_mutex LockedVerbs::mutex;
+VerbsLibrary LockedVerbs::real;
+ibv_context_ops LockedVerbs::ops;
+
+TEST(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
+  FakeVerbs verbs;
+  const LockedVerbs locked(verbs);
+  std::set<std::thread::id> threads;
+  std::vector<std::string> called;
+  for (const char* call : {"ibv_create_qp", "rdma_connect", "rdma_establish", "ibv_destroy_qp"}) {
+    verbs.during[call] = [&, call] {
+      threads.insert(std::this_thread::get_id());
+      called.push_back(call);
+    };
+  }
+  const auto fabric = NewVerbsFabric({.device = "fake0", .library = locked.library()}).value();
+  auto queue = fabric->CreateCompletionQueue(64).value();
+  NewsRecorder news;
+  auto qp = fabric->CreateQueuePair(*queue, kSmall, news).value();
+  std::vector<uint8_t> memory(4096);
+  const auto region = fabric->Register(memory.data(), memory.size()).value();
+  const ReceiveWorkRequest receive = {1, {memory.data(), 100, region->lkey()}};
+  ASSERT_THAT(qp->PostReceive({&receive, 1}), IsOk());
+  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  std::vector<Completion> completions;
+  const auto until = [&](const auto& condition) {
+    const absl::Time give_up = absl::Now() + kPatience;
+    while (!condition() && absl::Now() < give_up) {
+      Completion some[4];
+      const size_t count = queue->Poll(some);
+      completions.insert(completions.end(), some, some + count);
+      if (count == 0) queue->Wait(absl::Milliseconds(100));
+    }
+    return condition();
+  };
+  ASSERT_TRUE(until([&] { return !news.told.empty(); }));
+  EXPECT_THAT(news.told, ElementsAre("established"));
+  qp->Disconnect();
+  {
+    std::lock_guard<std::recursive_mutex> lock(LockedVerbs::mutex);
+    verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
+  }
+  EXPECT_TRUE(until([&] { return !completions.empty(); }));
+  qp.reset();
+  queue.reset();  // Waits for the last command.
+  EXPECT_THAT(called, ElementsAre("ibv_create_qp", "rdma_connect", "rdma_establish", "ibv_destroy_qp"));
+  EXPECT_EQ(threads.size(), 1u);
+  EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
+}
+
+}  // namespace
+}  // namespace hawser::fabric
