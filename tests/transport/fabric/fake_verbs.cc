@@ -86,11 +86,13 @@ struct FakeCalls {
     return 0;
   }
   static ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
+    if (Fails("ibv_alloc_mw")) return nullptr;
     ++fake->windows_alive;
     return new ibv_mw{
         .context = pd->context, .pd = pd, .rkey = fake->next_key++ << 8, .handle = 0, .type = type};
   }
   static int DeallocMw(ibv_mw* window) {
+    Fails("ibv_dealloc_mw");
     --fake->windows_alive;
     fake->bound_.erase(window);
     delete window;

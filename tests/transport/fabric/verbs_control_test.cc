@@ -355,7 +355,7 @@ TEST(VerbsControlTest, DrainFollowsTheMoveToError) {
 TEST(VerbsControlTest, RevocationAfterTheEndCompletesWhenTheGrantIsReleased) {
   for (const bool windows : {true, false}) {
     FakeWorld world({.windows = windows}, kSmall);
-    const size_t regions = world.verbs.memory_regions.size();
+    const size_t regions = world.verbs.memory_regions.size(), stock = world.verbs.windows_alive;
     const auto grant = [&] {
       return world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
     };
@@ -370,7 +370,7 @@ TEST(VerbsControlTest, RevocationAfterTheEndCompletesWhenTheGrantIsReleased) {
     world.Poll();
     EXPECT_TRUE(world.completions.empty());
     world.verbs.RunCommands();
-    EXPECT_EQ(world.verbs.windows_alive, 0u);
+    EXPECT_EQ(world.verbs.windows_alive, stock - (windows ? 2 : 0));
     EXPECT_EQ(world.verbs.memory_regions.size(), regions);
     world.Poll();
     if (windows) {
@@ -380,6 +380,70 @@ TEST(VerbsControlTest, RevocationAfterTheEndCompletesWhenTheGrantIsReleased) {
       EXPECT_THAT(world.completions, ElementsAre(CompletionIs(2, kFlushed)));
     }
   }
+}
+
+// --- Memory windows
+
+TEST(VerbsControlTest, GrantsTakeWindowsThatTheControlThreadHasAllocated) {
+  FakeWorld world({}, {.send_depth = 64, .receive_depth = 8});
+  const size_t stock = world.verbs.windows_alive;
+  world.verbs.hold_commands = true;
+  for (size_t i = 0; i < stock; ++i) {
+    ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  }
+  EXPECT_EQ(world.verbs.windows_alive, stock) << "the poller allocated one";
+  EXPECT_EQ(world.verbs.commands(), 1u) << "one command fills the stock";
+  // When the control thread is late, grants go on.
+  ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  EXPECT_EQ(world.verbs.windows_alive, stock + 1);
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.windows_alive, 2 * stock + 1);
+  // Those that are bound are deallocated, but not by the poller.
+  world.Poll(1);
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_EQ(world.verbs.windows_alive, 2 * stock + 1);
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.windows_alive, stock);
+}
+
+TEST(VerbsControlTest, DeviceWithoutMoreWindowsIsNotAskedForThemAgainAndAgain) {
+  FakeWorld world({}, {.send_depth = 64, .receive_depth = 8}, /*connect=*/false);
+  world.verbs.fail_once["ibv_alloc_mw"] = ENOMEM;
+  ASSERT_THAT(world.qp->Connect(Peer(), ""), IsOk());
+  world.Poll(1600);
+  ASSERT_THAT(world.news.told, ElementsAre("established"));
+  EXPECT_EQ(world.verbs.windows_alive, 0u);
+  world.verbs.hold_commands = true;
+  std::vector<uint32_t> rkeys;
+  for (int i = 0; i < 3; ++i) {
+    rkeys.push_back(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey);
+  }
+  EXPECT_EQ(world.verbs.commands(), 0u);
+  world.verbs.fail_once["ibv_alloc_mw"] = ENOMEM;
+  const absl::Status refused = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("ibv_alloc_mw()"));
+  // Others may have returned some.
+  world.verbs.hold_commands = false;
+  world.qp->Disconnect();
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, kSmall, world.news).value();
+  world.news.told.clear();
+  ASSERT_THAT(world.qp->Connect(Peer(), ""), IsOk());
+  world.Poll(1600);
+  ASSERT_THAT(world.news.told, ElementsAre("established"));
+  EXPECT_GE(world.verbs.windows_alive, 32u);
+}
+
+TEST(VerbsControlTest, StockOfWindowsIsBounded) {
+  constexpr uint32_t kDepth = 700;
+  FakeWorld world({.max_cqe = 1 << 20}, {.send_depth = kDepth, .receive_depth = 8});
+  // None of the binds is posted, so all windows could go to the stock.
+  for (uint32_t i = 0; i < 2 * kDepth; ++i) {
+    ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  }
+  EXPECT_GE(world.verbs.windows_alive, 2 * kDepth);
+  world.qp->Disconnect();
+  EXPECT_EQ(world.verbs.windows_alive, 1024u);
 }
 
 // Some providers for iWARP free an ibv_qp without the lock under which they poll its ibv_cq.

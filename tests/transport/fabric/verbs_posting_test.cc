@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
 namespace {
@@ -22,6 +23,12 @@ using ::testing::Not;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
+sockaddr_in Somebody() {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  return v4;
+}
 
 TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
   FakeWorld world;
@@ -110,6 +117,7 @@ TEST(VerbsPostingTest, MemoryIsRegisteredForLocalUseAndForWindows) {
 
 TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnewWithAnotherRkey) {
   FakeWorld world;
+  const size_t windows = world.verbs.windows_alive;
   const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value().rkey;
   world.Poll(1);
   world.qp->Revoke(rkey, 77);
@@ -126,8 +134,10 @@ TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnew
   ASSERT_EQ(world.completions.size(), 1u);
   EXPECT_THAT(world.completions[0], CompletionIs(77, kSuccess));
   EXPECT_EQ(world.completions[0].opcode, Opcode::kRevoke);
-  EXPECT_NE(world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value().rkey, rkey);
-  EXPECT_EQ(world.verbs.windows_alive, 1u);
+  const uint32_t another = world.qp->Grant(world.At(0, 100), QueuePair::Access::kWrite).value().rkey;
+  EXPECT_NE(another, rkey);
+  EXPECT_EQ(another >> 8, rkey >> 8) << "its low byte is another, the window is the same";
+  EXPECT_EQ(world.verbs.windows_alive, windows);
   world.Poll(1);
   world.qp->Revoke(rkey, 78);
   world.Poll();
@@ -136,31 +146,73 @@ TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnew
   EXPECT_THAT(world.completions[1], CompletionIs(78, kSuccess));
 }
 
-// The kernel ends a killed process from the newest object to the oldest, and one that rxe waits for must not
-// be older.
-TEST(VerbsPostingTest, AQueuePairTakesItsWindowsWithItAndLeavesNoneForAnother) {
+// Of a queue pair that ends: what was invalidated serves any other, what may still be bound does not.
+TEST(VerbsPostingTest, WindowsReturnToTheStockUnlessTheyMayBeBound) {
   FakeWorld world;
+  const size_t windows = world.verbs.windows_alive;
+  EXPECT_GE(windows, 32u);
   const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+  ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
   world.Poll(1);
   world.qp->Revoke(rkey, 77);
   world.Poll(1);
-  world.verbs.CompleteSends(2);
+  world.verbs.CompleteSends(3);
   world.Poll();
   ASSERT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
-  EXPECT_EQ(world.verbs.windows_alive, 1u);  // Free, for the next grant.
+  // One is bound, one is free, and the bind of the third was not posted.
+  ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+  ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+  EXPECT_EQ(world.verbs.windows_alive, windows);
   world.qp->Disconnect();
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
-  EXPECT_EQ(world.verbs.windows_alive, 0u);
+  EXPECT_EQ(world.verbs.windows_alive, windows - 1);
+}
+
+// The kernel ends a killed process from the newest object to the oldest, and one that rxe waits for must not
+// be older.
+TEST(VerbsPostingTest, OnRxeAQueuePairTakesItsWindowsWithItAndLeavesNoneForAnother) {
+  FakeVerbs verbs;
+  verbs.attr.vendor_id = 0xffffff;
+  const auto fabric =
+      NewVerbsFabric({.device = "fake0", .memory_windows = true, .library = &verbs.library()}).value();
+  const auto queue = fabric->CreateCompletionQueue(64).value();
+  std::vector<uint8_t> memory(4096);
+  const auto region = fabric->Register(memory.data(), memory.size()).value();
+  NewsRecorder news;
+  auto qp = fabric->CreateQueuePair(*queue, {.send_depth = 8, .receive_depth = 8}, news).value();
+  const sockaddr_in v4 = Somebody();
+  ASSERT_THAT(qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), ""), IsOk());
+  Completion some[1];
+  for (int i = 0; i < 1600; ++i) queue->Poll(some);
+  ASSERT_THAT(news.told, ElementsAre("established"));
+  EXPECT_EQ(verbs.windows_alive, 0u);
+  const Sge range = {memory.data(), 100, region->lkey()};
+  const uint32_t rkey = qp->Grant(range, QueuePair::Access::kRead).value().rkey;
+  queue->Poll(some);
+  qp->Revoke(rkey, 77);
+  queue->Poll(some);
+  verbs.CompleteSends(2);
+  for (int i = 0; i < 3 && queue->Poll(some) == 0; ++i) {
+  }
+  EXPECT_THAT(some[0], CompletionIs(77, kSuccess));
+  EXPECT_EQ(verbs.windows_alive, 1u);  // Free, for the next grant.
+  qp->Disconnect();
+  qp.reset();
+  EXPECT_EQ(verbs.windows_alive, 0u);
 }
 
 TEST(VerbsPostingTest, ARevocationBeforeTheBindIsPostedDropsIt) {
   FakeWorld world;
+  const size_t windows = world.verbs.windows_alive;
   world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey, 5);
   world.Poll();
   EXPECT_TRUE(world.verbs.send_chains.empty());
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(5, kSuccess)));
   ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
-  EXPECT_EQ(world.verbs.windows_alive, 1u) << "its window is used again";
+  for (int i = 0; i < 100; ++i) {
+    world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey, 6);
+  }
+  EXPECT_EQ(world.verbs.windows_alive, windows) << "its window is used again";
 }
 
 // A NIC pins memory for each place of a send queue, so it has not as many as all grants could need.
@@ -403,12 +455,6 @@ TEST(VerbsPostingTest, WhatTheDeviceSaysItGrantsCountsNotWhatItWasAskedFor) {
 
 TEST(VerbsPostingTest, ADeviceThatGrantsMoreIsNotAskedToCopyMoreThanTheOptionsSay) {
   ExpectInlineUpTo(192, {.inline_granted = 500});
-}
-
-sockaddr_in Somebody() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  return v4;
 }
 
 // Another queue pair of `world`.
@@ -677,17 +723,23 @@ TEST(VerbsPostingTest, NoGrantHasTheRkey0) {
 
 // A window has another key each time; the keys of the first one begin with 0 here.
 TEST(VerbsPostingTest, NoGrantHasTheRkey0HoweverOftenItsWindowIsBound) {
-  FakeWorld world;
+  FakeWorld world({}, {.send_depth = 8, .receive_depth = 8}, /*connect=*/false);
   world.verbs.next_key = 0;
+  const sockaddr_in v4 = Somebody();
+  ASSERT_THAT(world.qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), ""),
+              IsOk());
+  world.Poll(1600);
+  const size_t windows = world.verbs.windows_alive;
   for (uint64_t i = 0; i < 2 * 256; ++i) {
     const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
     ASSERT_NE(rkey, 0u) << i;
+    ASSERT_LE(rkey, 0xffu) << "another window";
     world.qp->Revoke(rkey, i);
     world.Poll(1);
     ASSERT_THAT(world.completions, ElementsAre(CompletionIs(i, kSuccess)));
     world.completions.clear();
   }
-  EXPECT_EQ(world.verbs.windows_alive, 1u);
+  EXPECT_EQ(world.verbs.windows_alive, windows);
 }
 
 TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas) {

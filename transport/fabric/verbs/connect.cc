@@ -196,6 +196,18 @@ void VerbsQueuePair::OnCreated(const absl::Status& result) {
   }
   if (state_ == State::kError) return RejectPeer(error_);
   accepted_ ? Answer() : AskToConnect();
+  if (grants_.sends_max() > 0) FillWindowStock();  // Before the first grant needs one.
+}
+
+// Has the control thread allocate windows, if few are left.
+void VerbsQueuePair::FillWindowStock() {
+  if (!device_.windows().RunsLow()) return;
+  HandOver(
+      [&device = device_](VerbsDeviceQp&) {
+        device.windows().Fill(device.pd());
+        return absl::OkStatus();
+      },
+      nullptr);
 }
 
 void VerbsQueuePair::AskToConnect() {
@@ -416,7 +428,7 @@ void VerbsQueuePair::EnterError() {
   if (again || !entered_) return;
   device_qp_->End();
   VerbsGrants::Leftover grants = grants_.TakeAll();
-  releases_some_ = !grants.empty();
+  releases_some_ = grants.gives_access();
   device_qp_->Release(std::move(grants));
   HandOver(
       [move = !lost_](VerbsDeviceQp& qp) {

@@ -90,7 +90,8 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
       control_thread_(verbs.executor == nullptr ? std::make_unique<VerbsControlThread>() : nullptr),
       executor_(verbs.executor == nullptr ? *control_thread_ : *verbs.executor),
       list_(found.list),
-      device_(found.device) {}
+      device_(found.device),
+      windows_(!IsRxe(attr_, iwarp_)) {}
 
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) {
@@ -260,6 +261,7 @@ absl::Status VerbsDevice::OpenAgain() {
 void VerbsDevice::Close() {
   if (list_ == nullptr) return;
   for (DeviceMemory* memory : memories_) memory->Deregister();
+  windows_.Clear();
   if (pd_ != nullptr) verbs_.ibv_dealloc_pd(std::exchange(pd_, nullptr));
   if (context_ != nullptr) verbs_.ibv_close_device(std::exchange(context_, nullptr));
   verbs_.rdma_free_devices(std::exchange(list_, nullptr));
@@ -347,8 +349,9 @@ void VerbsDevice::HandleAsyncEvents() {
   }
 }
 
-absl::StatusOr<ibv_mw*> VerbsDevice::AllocateWindow() {
-  ibv_mw* const window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+absl::StatusOr<ibv_mw*> VerbsDevice::TakeWindow() {
+  ibv_mw* window = windows_.Take();
+  if (window == nullptr) window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   if (window == nullptr) {
     return VerbsError("grant memory to a peer", "ibv_alloc_mw()", errno,
                       absl::StrCat("the device has ", attr_.max_mw, " memory windows"));

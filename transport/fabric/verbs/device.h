@@ -16,6 +16,7 @@
 #include "hawser/base/fork.h"
 #include "hawser/transport/fabric/verbs/control_thread.h"
 #include "hawser/transport/fabric/verbs/library.h"
+#include "hawser/transport/fabric/verbs/window_stock.h"
 #include "hawser/transport/fabric/verbs/windows.h"
 
 namespace hawser::fabric {
@@ -119,8 +120,11 @@ class VerbsDevice {
   // Where commands that may take long run. Whatever they use outlives them: see VerbsCompletionQueue::RunCommand().
   VerbsExecutor& control() { return executor_; }
 
-  // A memory window of type 2, for ibv_dealloc_mw().
-  absl::StatusOr<ibv_mw*> AllocateWindow();
+  // Empty on rxe. There a window must not be older than the ibv_qp that it is bound to: when a process is killed, the
+  // kernel destroys its newest objects first, and rxe waits 50 s for the release of a window that is bound.
+  VerbsWindowStock& windows() { return windows_; }
+  // A memory window of type 2: from the stock. If that is empty, this allocates one, which is a command to the device.
+  absl::StatusOr<ibv_mw*> TakeWindow();
 
  private:
   struct Found {
@@ -148,6 +152,7 @@ class VerbsDevice {
   ibv_device* device_;  // Of that one.
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
+  VerbsWindowStock windows_;
   std::atomic<bool> gone_ = false;
   std::atomic<bool> proved_ = true;
 

@@ -29,7 +29,7 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
   if (!windows_enabled_) return GrantByRegistration(range, static_cast<int>(flag));
   if (free_.empty()) {
     if (windows_.size() == grants_max_) return TooMany();
-    absl::StatusOr<ibv_mw*> mw = device_.AllocateWindow();
+    absl::StatusOr<ibv_mw*> mw = device_.TakeWindow();
     if (!mw.ok()) return mw.status();
     const uint32_t index = static_cast<uint32_t>(windows_.size());
     windows_.push_back({.mw = *mw, .rkey = (*mw)->rkey});
@@ -156,11 +156,15 @@ void VerbsGrants::DropQueued(std::vector<uint64_t>& revocations) {
 void VerbsGrants::Leftover::Add(Leftover more) {
   windows.insert(windows.end(), more.windows.begin(), more.windows.end());
   registrations.insert(registrations.end(), more.registrations.begin(), more.registrations.end());
+  unbound.insert(unbound.end(), more.unbound.begin(), more.unbound.end());
 }
 
 VerbsGrants::Leftover VerbsGrants::TakeAll() {
   Leftover all;
-  for (const Window& window : std::exchange(windows_, {})) all.windows.push_back(window.mw);
+  for (const Window& window : std::exchange(windows_, {})) {
+    const bool unbound = window.state == State::kFree || window.state == State::kBindQueued;
+    (unbound ? all.unbound : all.windows).push_back(window.mw);
+  }
   for (const auto& [rkey, mr] : std::exchange(registered_, {})) all.registrations.push_back(mr);
   free_.clear();
   queue_.clear();

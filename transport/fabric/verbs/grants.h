@@ -26,9 +26,8 @@ namespace hawser::fabric {
 // signaled was posted. So if all places are taken, a completion that frees some always follows, whatever
 // the caller posts and signals.
 //
-// Allocating a window is a system call, so windows are kept, but no other queue pair gets them: when a
-// process is killed, the kernel destroys its newest objects first, and a window must not be older than the
-// ibv_qp that it is bound to. Otherwise rxe waits 50 s for its release, and the process does not end before.
+// Windows come from the stock of the device, are kept until the queue pair ends, and return there. One that may still be
+// bound then is deallocated.
 //
 // On a device without such windows each grant is a registration of the range: slow, and exact, but every
 // queue pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the address
@@ -65,13 +64,14 @@ class VerbsGrants {
   // The queue pair is in error: drops the queued work requests. Adds the wr_ids of queued revocations.
   void DropQueued(std::vector<uint64_t>& revocations);
 
-  // Objects of the device, each of which may still give a peer access, for ibv_dealloc_mw() and ibv_dereg_mr(). These are
-  // commands to the device, so VerbsDeviceQp calls them.
+  // Objects of the device, which VerbsDeviceQp releases: that takes commands to the device.
   struct Leftover {
+    // Each may still give a peer access: for ibv_dealloc_mw() and ibv_dereg_mr().
     std::vector<ibv_mw*> windows;
     std::vector<ibv_mr*> registrations;
+    std::vector<ibv_mw*> unbound;  // For the stock.
 
-    bool empty() const { return windows.empty() && registrations.empty(); }
+    bool gives_access() const { return !windows.empty() || !registrations.empty(); }
     void Add(Leftover more);
   };
   // Everything, to be released without work requests: when the queue pair is in error and executes none any more, and

@@ -198,6 +198,7 @@ void VerbsDeviceQp::ReleaseNow() {
     unreleased_.Add(std::exchange(to_release_, {}));
   }
   for (ibv_mw* window : std::exchange(unreleased_.windows, {})) ibv_dealloc_mw(window);
+  device_.windows().Return(std::exchange(unreleased_.unbound, {}));
   std::erase_if(unreleased_.registrations, [this](ibv_mr* mr) { return verbs().ibv_dereg_mr(mr) == 0; });
 }
 

@@ -58,7 +58,7 @@ VerbsQueuePair::~VerbsQueuePair() {
   device_qp_->End();
   VerbsGrants::Leftover grants = grants_.TakeAll();
   const bool idle =
-      receives_posted_ == receives_retired_ && sends_.empty() && grants.empty() && !releases_some_;
+      receives_posted_ == receives_retired_ && sends_.empty() && !grants.gives_access() && !releases_some_;
   device_qp_->Release(std::move(grants));
   if (!idle) device_qp_->Destroy();
   HandOver(
@@ -300,7 +300,10 @@ absl::StatusOr<Granted> VerbsQueuePair::Grant(const Sge& range, Access access) {
     return NotUsable("Grant");
   absl::StatusOr<uint32_t> rkey = grants_.Grant(range, access);
   if (!rkey.ok()) return rkey.status();
-  if (grants_.queued() > 0) ScheduleOnce();
+  if (grants_.queued() > 0) {
+    FillWindowStock();
+    ScheduleOnce();
+  }
   return Granted{reinterpret_cast<uint64_t>(range.address), *rkey};
 }
 

@@ -146,6 +146,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   void OnDestroyed(const absl::Status& result);
   void FlushOutstanding();
   void FlushPending();
+  void FillWindowStock();
   void FlushRevocation(uint64_t wr_id);
   void DeliverFlushed(uint64_t wr_id, Opcode opcode);
   void FlushUntold();
