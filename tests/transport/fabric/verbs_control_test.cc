@@ -446,6 +446,67 @@ TEST(VerbsControlTest, StockOfWindowsIsBounded) {
   EXPECT_EQ(world.verbs.windows_alive, 1024u);
 }
 
+// --- Grants by registration
+
+TEST(VerbsControlTest, RegistrationIsRevokedByTheControlThread) {
+  FakeWorld world({.windows = false}, kSmall);
+  const size_t regions = world.verbs.memory_regions.size();
+  std::vector<uint32_t> rkeys;
+  while (true) {
+    const absl::StatusOr<Granted> granted = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead);
+    if (!granted.ok()) break;
+    rkeys.push_back(granted->rkey);
+  }
+  ASSERT_EQ(rkeys.size(), 16u);
+  world.verbs.hold_commands = true;
+  world.qp->Revoke(rkeys[0], 1);
+  world.qp->Revoke(rkeys[1], 2);
+  world.Poll();
+  EXPECT_EQ(world.verbs.memory_regions.size(), regions + 16) << "the poller deregistered one";
+  EXPECT_EQ(world.verbs.commands(), 1u) << "one command for both";
+  EXPECT_TRUE(world.completions.empty()) << "the peer has access";
+  EXPECT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).status(),
+              HasCode(absl::StatusCode::kResourceExhausted))
+      << "they count until then";
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.memory_regions.size(), regions + 14);
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess), CompletionIs(2, kSuccess)));
+  EXPECT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  world.qp->Revoke(rkeys[2], 3);
+  EXPECT_EQ(world.verbs.commands(), 1u);
+}
+
+// The connection ends with a revocation under way: it completes once, and the memory is free then.
+TEST(VerbsControlTest, ConnectionEndsWhileARegistrationIsRevoked) {
+  for (const int error : {0, EBUSY}) {
+    for (const bool destroys : {false, true}) {
+      FakeWorld world({.windows = false}, kSmall);
+      const size_t regions = world.verbs.memory_regions.size();
+      const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
+      world.verbs.hold_commands = true;
+      world.qp->Revoke(rkey, 1);
+      if (error != 0) world.verbs.fail_once["ibv_dereg_mr"] = error;
+      world.qp->Disconnect();
+      world.Poll();
+      EXPECT_TRUE(world.completions.empty());
+      if (destroys) {
+        world.qp.reset();
+        EXPECT_EQ(world.verbs.queue_pairs.size(), 0u);
+        EXPECT_EQ(world.verbs.memory_regions.size(), regions) << "after an error it is tried again";
+      }
+      world.verbs.RunCommands();
+      world.Poll();
+      EXPECT_EQ(world.verbs.memory_regions.size(), regions);
+      if (destroys) {
+        EXPECT_TRUE(world.completions.empty());
+      } else {
+        EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, error == 0 ? kSuccess : kFlushed)));
+      }
+    }
+  }
+}
+
 // Some providers for iWARP free an ibv_qp without the lock under which they poll its ibv_cq.
 TEST(VerbsControlTest, OnIwarpNoThreadPollsTheCompletionQueueOfAQueuePairThatIsDestroyed) {
   for (const bool iwarp : {true, false}) {

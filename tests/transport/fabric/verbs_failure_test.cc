@@ -179,8 +179,8 @@ TEST(VerbsFailureTest, AGrantThatTheDeviceDoesNotTakeBackEndsTheConnection) {
   const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
   world.verbs.fail_once["ibv_dereg_mr"] = EBUSY;
   world.qp->Revoke(rkey, 1);
-  EXPECT_EQ(world.verbs.modified.back().qp_state, IBV_QPS_ERR);
   world.Poll();
+  EXPECT_EQ(world.verbs.modified.back().qp_state, IBV_QPS_ERR);
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
   EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
   EXPECT_THAT(Message(world.news.why),

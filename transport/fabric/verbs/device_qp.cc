@@ -32,6 +32,17 @@ void VerbsDeviceQp::Release(VerbsGrants::Leftover grants) {
   to_release_.Add(std::move(grants));
 }
 
+bool VerbsDeviceQp::Revoke(const Revocation& revocation) {
+  MutexLock lock(notes_mutex_);
+  to_revoke_.push_back(revocation);
+  return to_revoke_.size() == 1;
+}
+
+std::vector<VerbsDeviceQp::Revocation> VerbsDeviceQp::TakeRevoked() {
+  MutexLock lock(notes_mutex_);
+  return std::exchange(revoked_, {});
+}
+
 void VerbsDeviceQp::Report(Result result) {
   {
     MutexLock lock(notes_mutex_);

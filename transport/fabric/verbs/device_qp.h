@@ -55,6 +55,18 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   // What the next EnterError() or Destroy() releases. Never waits.
   void Release(VerbsGrants::Leftover grants);
 
+  // A grant by registration that is revoked, and the wr_id of its completion.
+  struct Revocation {
+    ibv_mr* mr;
+    uint64_t wr_id;
+    int error = 0;  // Of ibv_dereg_mr().
+  };
+  // What the next RevokeAll(), EnterError() or Destroy() deregisters. True: the first of its kind, so a command must follow.
+  // Never waits.
+  bool Revoke(const Revocation& revocation);
+  // Those that were deregistered, or could not be; the latter are tried again at the end.
+  std::vector<Revocation> TakeRevoked();
+
   // The results of commands, for the queue pair: what it calls with the result, and that. Report() notifies it.
   using Then = void (VerbsQueuePair::*)(const absl::Status& result);
   using Result = std::pair<Then, absl::Status>;
@@ -88,6 +100,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   // Moves it on to RTS and calls rdma_accept().
   absl::Status Accept(rdma_cm_id* id, rdma_conn_param& parameters, absl::string_view what);
 
+  void RevokeAll();
+
   // Moves it to ERR if `move`, and releases what Release() was given.
   void EnterError(bool move);
   void DestroyId(rdma_cm_id* id);
@@ -104,6 +118,7 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   bool QueryEce(ibv_ece& ece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OfferEce(rdma_cm_id* id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AdoptEce(rdma_cm_id* id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RevokeNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReleaseNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   VerbsCompletionQueue& completion_queue_;
@@ -130,6 +145,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   Mutex notes_mutex_;  // Held for a few instructions.
   std::vector<Result> results_ ABSL_GUARDED_BY(notes_mutex_);
   VerbsGrants::Leftover to_release_ ABSL_GUARDED_BY(notes_mutex_);
+  std::vector<Revocation> to_revoke_ ABSL_GUARDED_BY(notes_mutex_);
+  std::vector<Revocation> revoked_ ABSL_GUARDED_BY(notes_mutex_);
 };
 
 }  // namespace hawser::fabric

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/base/describe_errno.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 
 namespace hawser::fabric {
@@ -50,7 +48,7 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
 }
 
 absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int access) {
-  if (registered_.size() == grants_max_) return TooMany();
+  if (registered_.size() + deregistering_ >= grants_max_) return TooMany();
   // REMOTE_WRITE needs LOCAL_WRITE, too (ibv_reg_mr(3)).
   if (access == IBV_ACCESS_REMOTE_WRITE) access |= IBV_ACCESS_LOCAL_WRITE;
   ibv_mr* mr;
@@ -62,15 +60,16 @@ absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int 
   return mr->rkey;
 }
 
-absl::StatusOr<bool> VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
-  if (auto it = registered_.find(rkey); it != registered_.end()) {
-    if (const int error = device_.verbs().ibv_dereg_mr(it->second); error != 0) {
-      return absl::InternalError(
-          absl::StrCat("revoke a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
-    }
-    registered_.erase(it);
-    return true;
-  }
+ibv_mr* VerbsGrants::TakeRegistration(uint32_t rkey) {
+  const auto it = registered_.find(rkey);
+  if (it == registered_.end()) return nullptr;
+  ibv_mr* const mr = it->second;
+  registered_.erase(it);
+  ++deregistering_;
+  return mr;
+}
+
+bool VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   const auto it = by_key_.find(Key(rkey));
   if (it == by_key_.end() || windows_[it->second].rkey != rkey) return true;
   const uint32_t index = it->second;

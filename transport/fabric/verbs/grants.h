@@ -47,8 +47,12 @@ class VerbsGrants {
   absl::StatusOr<uint32_t> Grant(const Sge& range, QueuePair::Access access);
 
   // True: the peer cannot use it any more. False: it can until the LOCAL_INV, now queued, has completed.
-  // Internal: the device did not revoke it, so the queue pair must end.
-  absl::StatusOr<bool> Revoke(uint32_t rkey, uint64_t wr_id);
+  bool Revoke(uint32_t rkey, uint64_t wr_id);
+
+  // The registration that is the grant, if it is one, for ibv_dereg_mr(): the peer can use it until then. OnDeregistered()
+  // follows. Null: it is a window, or none of this queue pair.
+  ibv_mr* TakeRegistration(uint32_t rkey);
+  void OnDeregistered() { --deregistering_; }
 
   // Work requests that wait to be posted.
   size_t queued() const { return queue_.size(); }
@@ -111,6 +115,7 @@ class VerbsGrants {
   std::vector<uint32_t> queue_;                        // Indexes; what is to be done, their states say.
   absl::flat_hash_map<uint32_t, uint32_t> by_key_;     // Indexes.
   absl::flat_hash_map<uint32_t, ibv_mr*> registered_;  // By rkey, without windows.
+  size_t deregistering_ = 0;                           // That TakeRegistration() has returned.
 };
 
 }  // namespace hawser::fabric

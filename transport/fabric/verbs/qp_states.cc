@@ -192,7 +192,27 @@ void VerbsDeviceQp::EnterError(bool move) {
   ReleaseNow();
 }
 
+void VerbsDeviceQp::RevokeAll() {
+  MutexLock lock(mutex_);
+  RevokeNow();
+}
+
+void VerbsDeviceQp::RevokeNow() {
+  std::vector<Revocation> revocations;
+  {
+    MutexLock lock(notes_mutex_);
+    revocations = std::exchange(to_revoke_, {});
+  }
+  for (Revocation& revocation : revocations) {
+    revocation.error = verbs().ibv_dereg_mr(revocation.mr);
+    if (revocation.error != 0) unreleased_.registrations.push_back(revocation.mr);
+  }
+  MutexLock lock(notes_mutex_);
+  revoked_.insert(revoked_.end(), revocations.begin(), revocations.end());
+}
+
 void VerbsDeviceQp::ReleaseNow() {
+  RevokeNow();
   {
     MutexLock lock(notes_mutex_);
     unreleased_.Add(std::exchange(to_release_, {}));

@@ -57,8 +57,8 @@ VerbsQueuePair::~VerbsQueuePair() {
   if (device_.in_forked_child() || !entered_) return;
   device_qp_->End();
   VerbsGrants::Leftover grants = grants_.TakeAll();
-  const bool idle =
-      receives_posted_ == receives_retired_ && sends_.empty() && !grants.gives_access() && !releases_some_;
+  const bool idle = receives_posted_ == receives_retired_ && sends_.empty() && !grants.gives_access() &&
+                    !releases_some_ && revoking_ == 0;
   device_qp_->Release(std::move(grants));
   if (!idle) device_qp_->Destroy();
   HandOver(
@@ -310,16 +310,35 @@ absl::StatusOr<Granted> VerbsQueuePair::Grant(const Sge& range, Access access) {
 void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   // In error there is nothing to revoke any more, see EnterError().
   if (state_ == State::kError || device_.in_forked_child()) return FlushRevocation(wr_id);
-  const absl::StatusOr<bool> taken_back = grants_.Revoke(rkey, wr_id);
-  if (!taken_back.ok()) {
-    // Fail() ends the ibv_qp, so this peer loses its access. No other peer was told the rkey.
-    Fail(absl::Status(taken_back.status().code(),
-                      absl::StrCat("peer ", peer_address_.ToString(), ": ", taken_back.status().message())));
-    return FlushRevocation(wr_id);
+  if (ibv_mr* const mr = grants_.TakeRegistration(rkey); mr != nullptr) {
+    ++revoking_;
+    if (!device_qp_->Revoke({mr, wr_id})) return;  // The command that was given takes it along.
+    return HandOver(
+        [](VerbsDeviceQp& qp) {
+          qp.RevokeAll();
+          return absl::OkStatus();
+        },
+        &VerbsQueuePair::OnRevoked);
   }
-  if (!*taken_back) return ScheduleOnce();
+  if (!grants_.Revoke(rkey, wr_id)) return ScheduleOnce();
   if (!waiting_.empty()) ScheduleOnce();  // Perhaps for a BIND_MW that is not needed any more.
   completion_queue_.Deliver(token_, {.wr_id = wr_id, .opcode = Opcode::kRevoke});
+}
+
+void VerbsQueuePair::OnRevoked(const absl::Status&) {
+  for (const VerbsDeviceQp::Revocation& revocation : device_qp_->TakeRevoked()) {
+    --revoking_;
+    grants_.OnDeregistered();
+    if (revocation.error == 0) {
+      completion_queue_.Deliver(token_, {.wr_id = revocation.wr_id, .opcode = Opcode::kRevoke});
+      continue;
+    }
+    // Fail() ends the ibv_qp, so this peer loses its access. No other peer was told the rkey.
+    Fail(absl::InternalError(
+        absl::StrCat("peer ", peer_address_.ToString(),
+                     ": revoke a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(revocation.error)))));
+    FlushRevocation(revocation.wr_id);
+  }
 }
 
 // --- Completing

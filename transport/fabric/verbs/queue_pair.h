@@ -147,6 +147,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   void FlushOutstanding();
   void FlushPending();
   void FillWindowStock();
+  void OnRevoked(const absl::Status& result);
   void FlushRevocation(uint64_t wr_id);
   void DeliverFlushed(uint64_t wr_id, Opcode opcode);
   void FlushUntold();
@@ -170,6 +171,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   bool ended_ = false;          // The handler was, or will be, notified of the end.
   bool disconnected_ = false;   // By Disconnect(): the handler is not called any more.
   bool releasing_ = false;      // The control thread is moving the ibv_qp to error, and releases the grants.
+  uint32_t revoking_ = 0;       // Grants that the control thread deregisters.
   bool releases_some_ = false;  // There are some.
   bool abandoned_ = false;      // The ibv_qp is destroyed, or being destroyed.
   bool flushes_ = false;        // FlushOutstanding() follows, once what has completed is delivered.
