@@ -50,9 +50,11 @@ struct FakeCalls {
     fake->listed_by.insert(std::this_thread::get_id());
     *count = 0;
     if (Fails("rdma_get_devices")) return nullptr;
-    auto** list = static_cast<ibv_context**>(calloc(2, sizeof(ibv_context*)));
-    list[0] = fake->listed != nullptr ? fake->listed : &fake->cm_context;
-    *count = 1;
+    const std::vector<ibv_context*>& before = fake->listed_before;
+    auto** list = static_cast<ibv_context**>(calloc(before.size() + 2, sizeof(ibv_context*)));
+    std::copy(before.begin(), before.end(), list);
+    list[before.size()] = fake->listed != nullptr ? fake->listed : &fake->cm_context;
+    *count = static_cast<int>(before.size()) + 1;
     return list;
   }
   static void FreeDevices(ibv_context** list) { free(list); }
@@ -65,11 +67,17 @@ struct FakeCalls {
     reinterpret_cast<ibv_port_attr*>(attr)->state = fake->port_state;
     return 0;
   }
-  static ibv_pd* AllocPd(ibv_context*) { return &fake->pd_; }
-  static int DeallocPd(ibv_pd*) { return 0; }
+  static ibv_pd* AllocPd(ibv_context* context) {
+    if (context == &fake->context) return &fake->pd_;
+    return new ibv_pd{.context = context, .handle = 0};
+  }
+  static int DeallocPd(ibv_pd* pd) {
+    if (pd != &fake->pd_) delete pd;
+    return 0;
+  }
   static ibv_mr* RegMr(ibv_pd* pd, void* address, size_t length, int access) {
     if (Fails("ibv_reg_mr")) return nullptr;
-    fake->registrations.push_back(access);
+    if (!fake->in_trial_) fake->registrations.push_back(access);
     auto* mr = new ibv_mr{};
     *mr = {.context = pd->context, .pd = pd, .addr = address, .length = length};
     mr->lkey = mr->rkey = fake->next_key++ << 8;
@@ -91,6 +99,11 @@ struct FakeCalls {
     return new ibv_mw{
         .context = pd->context, .pd = pd, .rkey = fake->next_key++ << 8, .handle = 0, .type = type};
   }
+  // That of libibverbs for providers without.
+  static ibv_mw* NoMw(ibv_pd*, ibv_mw_type) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   static int DeallocMw(ibv_mw* window) {
     Fails("ibv_dealloc_mw");
     --fake->windows_alive;
@@ -108,8 +121,9 @@ struct FakeCalls {
     return 0;
   }
   static ibv_cq* CreateCq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
-                          int) {
+                          int vector) {
     if (Fails("ibv_create_cq")) return nullptr;
+    if (channel != nullptr) fake->vectors.push_back(vector);
     auto* cq = new ibv_cq{};
     cq->context = context;
     cq->channel = channel;
@@ -186,7 +200,9 @@ struct FakeCalls {
     --fake->opened;
     return 0;
   }
-  static int ModifyQp(ibv_qp*, ibv_qp_attr* attr, int mask) {
+  static int ModifyQp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
+    if (fake->in_trial_) return 0;
     if ((mask & IBV_QP_STATE) != 0) fake->states.push_back(attr->qp_state);
     if (Fails("ibv_modify_qp")) return errno;
     if ((mask & IBV_QP_STATE) != 0 && fake->refuse_state == attr->qp_state) return EINVAL;
@@ -196,6 +212,9 @@ struct FakeCalls {
   }
   static int DestroyQp(ibv_qp* qp) {
     Fails("ibv_destroy_qp");
+    if (fake->on_destroy_qp) std::exchange(fake->on_destroy_qp, nullptr)();
+    fake->in_trial_ = false;
+    fake->granted_.erase(qp);
     fake->queue_pairs.erase(qp);
     fake->cqs_[qp->send_cq].places -= qp->handle;
     if (fake->async_event_read_) {
@@ -206,6 +225,7 @@ struct FakeCalls {
     return 0;
   }
   static int PollCq(ibv_cq* cq, int max, ibv_wc* out) {
+    ++fake->polls;
     std::deque<ibv_wc>& completions = fake->cqs_[cq].completions;
     int count = 0;
     for (; count < max && !completions.empty(); ++count) {
@@ -215,13 +235,29 @@ struct FakeCalls {
     return count;
   }
   static int ReqNotifyCq(ibv_cq* cq, int) {
+    ++fake->polls;
     if (fake->on_arm) std::exchange(fake->on_arm, nullptr)();
     fake->cqs_[cq].armed = true;
     return 0;
   }
+  // What the provider makes of a work request.
+  static int CheckSend(const ibv_qp& qp, const ibv_send_wr& wr) {
+    const ibv_qp_cap& granted = fake->granted_.at(const_cast<ibv_qp*>(&qp));
+    if (fake->options_.posts_only_in_rts && qp.state == IBV_QPS_ERR) return EINVAL;
+    if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV) return fake->options_.bind_error;
+    uint32_t bytes = 0;
+    for (int i = 0; i < wr.num_sge; ++i) bytes += wr.sg_list[i].length;
+    const bool too_long = (wr.send_flags & IBV_SEND_INLINE) != 0 && bytes > granted.max_inline_data;
+    return too_long || static_cast<uint32_t>(wr.num_sge) > granted.max_send_sge ? ENOMEM : 0;
+  }
   static int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
-    fake->send_chains.emplace_back();
+    if (!fake->in_trial_) fake->send_chains.emplace_back();
     for (; wr != nullptr; wr = wr->next) {
+      if (const int error = CheckSend(*qp, *wr); error != 0) {
+        *bad = wr;
+        return error;
+      }
+      if (fake->in_trial_) continue;
       if (fake->send_chains.back().size() == fake->fail_send_at) {
         fake->fail_send_at = ~size_t{0};
         *bad = wr;
@@ -330,10 +366,16 @@ struct FakeCalls {
       return -1;
     }
     id->verbs = &fake->cm_context;
-    std::memcpy(&id->route.addr.src_storage, address, sizeof(sockaddr_in));
+    std::memcpy(&id->route.addr.src_storage, address,
+                address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
     return 0;
   }
-  static int Listen(rdma_cm_id*, int) { return 0; }
+  static int Listen(rdma_cm_id* id, int) {
+    if (Fails("rdma_listen")) return -1;
+    if (fake->options_.ipv6 || id->route.addr.src_addr.sa_family != AF_INET6) return 0;
+    errno = EAFNOSUPPORT;
+    return -1;
+  }
   static int ResolveAddr(rdma_cm_id* id, sockaddr*, sockaddr* peer, int) {
     if (Fails("rdma_resolve_addr")) return -1;
     if (Fails("RDMA_CM_EVENT_ADDR_RESOLVED")) {
@@ -341,7 +383,8 @@ struct FakeCalls {
       return 0;
     }
     id->verbs = fake->route_over != nullptr ? fake->route_over : &fake->cm_context;
-    std::memcpy(&id->route.addr.dst_storage, peer, sizeof(sockaddr_in));
+    std::memcpy(&id->route.addr.dst_storage, peer,
+                peer->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
     fake->CmEvent(id, RDMA_CM_EVENT_ADDR_RESOLVED);
     return 0;
   }
@@ -349,15 +392,20 @@ struct FakeCalls {
     fake->CmEvent(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
     return 0;
   }
+  static ibv_qp* RefuseQp(int error) {
+    if (fake->options_.sets_errno) errno = error;
+    return nullptr;
+  }
   static ibv_qp* CreateQp(ibv_pd* pd, ibv_qp_init_attr* attr) {
     if (Fails("ibv_create_qp")) return nullptr;
-    if (fake->options_.create_qp_error != 0) {
-      errno = fake->options_.create_qp_error;
-      return nullptr;
-    }
-    if (attr->cap.max_inline_data > fake->options_.inline_max) {
-      errno = EINVAL;
-      return nullptr;
+    const FakeVerbs::Options& options = fake->options_;
+    if (!options.reliable || fake->without_reliable.contains(pd->context)) return RefuseQp(EOPNOTSUPP);
+    if (options.create_qp_error != 0) return RefuseQp(options.create_qp_error);
+    if (attr->cap.max_inline_data > options.inline_max && options.refuses_inline) return RefuseQp(EINVAL);
+    attr->cap.max_inline_data = std::min(attr->cap.max_inline_data, options.inline_max);
+    if (static_cast<int>(attr->cap.max_send_sge) > options.max_sge ||
+        static_cast<int>(attr->cap.max_send_wr) > options.max_qp_wr) {
+      return RefuseQp(EINVAL);
     }
     auto* qp = new ibv_qp{};
     qp->context = pd->context;
@@ -371,7 +419,13 @@ struct FakeCalls {
     FakeVerbs::Cq& cq = fake->cqs_[qp->send_cq];
     cq.places += qp->handle;
     EXPECT_LE(cq.places, static_cast<uint32_t>(qp->send_cq->cqe)) << "it can overflow";
-    if (fake->options_.inline_granted.has_value()) attr->cap.max_inline_data = *fake->options_.inline_granted;
+    if (options.inline_granted.has_value()) attr->cap.max_inline_data = *options.inline_granted;
+    fake->granted_[qp] = attr->cap;
+    fake->in_trial_ = qp->qp_context == nullptr;
+    if (fake->in_trial_) {
+      ++fake->trials;
+      return qp;
+    }
     fake->newest_qp_ = qp;
     fake->queue_pairs.insert(qp);
     fake->created = *attr;
@@ -384,6 +438,10 @@ struct FakeCalls {
   }
   static int Connect(rdma_cm_id* id, rdma_conn_param* parameters) {
     if (Fails("rdma_connect")) return -1;
+    if (!fake->options_.ipv6 && id->route.addr.dst_addr.sa_family == AF_INET6) {
+      errno = EAFNOSUPPORT;
+      return -1;
+    }
     ++fake->connects;
     ExpectInitialized(parameters->private_data, parameters->private_data_len);
     fake->connected = *parameters;
@@ -425,10 +483,13 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   fake = this;
   std::strcpy(device_.name, "fake0");
   options.folder.copy(device_.ibdev_path, sizeof(device_.ibdev_path) - 1);
-  device_.transport_type = options.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+  device_.transport_type = !options.reliable ? IBV_TRANSPORT_UNSPECIFIED
+                           : options.iwarp   ? IBV_TRANSPORT_IWARP
+                                             : IBV_TRANSPORT_IB;
   context.device = &device_;
   context.async_fd = NewFd();
-  context.ops.alloc_mw = FakeCalls::AllocMw;
+  context.num_comp_vectors = options.num_comp_vectors;
+  context.ops.alloc_mw = options.allocates_windows ? FakeCalls::AllocMw : FakeCalls::NoMw;
   context.ops.dealloc_mw = FakeCalls::DeallocMw;
   context.ops.poll_cq = FakeCalls::PollCq;
   context.ops.req_notify_cq = FakeCalls::ReqNotifyCq;
@@ -438,12 +499,12 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   cm_context.async_fd = NewFd();
   pd_.context = &context;
   attr.phys_port_cnt = 1;
-  attr.max_qp_wr = 4096;
+  attr.max_qp_wr = options.max_qp_wr;
   attr.max_cqe = options.max_cqe;
-  attr.max_sge = 16;
+  attr.max_sge = options.max_sge;
   attr.max_sge_rd = options.max_sge_rd;
-  attr.max_qp_rd_atom = 16;
-  attr.max_qp_init_rd_atom = 16;
+  attr.max_qp_rd_atom = options.read_depth_max;
+  attr.max_qp_init_rd_atom = options.read_depth_max;
   attr.max_mw = 1000;
   attr.device_cap_flags = options.windows ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
   library_ = {.ibv_fork_init = FakeCalls::ForkInit,
@@ -558,8 +619,10 @@ void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
   event->id = id;
   event->event = type;
   event->status = status;
-  if (type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_CONNECT_RESPONSE)
-    event->param.conn.initiator_depth = event->param.conn.responder_resources = 4;
+  if (type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_CONNECT_RESPONSE) {
+    event->param.conn.initiator_depth = options_.answer.initiator;
+    event->param.conn.responder_resources = options_.answer.responder;
+  }
   cm_events_.push_back({id->channel, event});
   Raise(id->channel->fd);
 }
@@ -577,7 +640,8 @@ rdma_cm_id* FakeVerbs::ConnectRequest(rdma_cm_id* listener) {
   event->id = id;
   event->listen_id = listener;
   event->event = RDMA_CM_EVENT_CONNECT_REQUEST;
-  event->param.conn.initiator_depth = event->param.conn.responder_resources = 4;
+  event->param.conn.initiator_depth = options_.request.initiator;
+  event->param.conn.responder_resources = options_.request.responder;
   cm_events_.push_back({id->channel, event});
   Raise(id->channel->fd);
   return id;

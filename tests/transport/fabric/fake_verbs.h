@@ -1,6 +1,7 @@
 #ifndef HAWSER_TESTS_TRANSPORT_FABRIC_FAKE_VERBS_H_
 #define HAWSER_TESTS_TRANSPORT_FABRIC_FAKE_VERBS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -24,22 +25,40 @@ namespace hawser::fabric {
 
 // One RDMA device below the verbs calls. It executes nothing: it keeps what was asked of it, and completes
 // what, and how, a test says. A peer that is connected to answers at once. There is one at a time; not
-// thread-safe. Fails the test that overflows a completion queue, or leaves one's events unacknowledged.
+// thread-safe. Fails the test that overflows a completion queue, leaves one's events unacknowledged, or leaves anything
+// behind.
 //
 // It takes the place of the device's control thread, too: it carries out commands on the thread that gives them, at once,
 // or, while `hold_commands`, when the test says so.
 class FakeVerbs : private VerbsExecutor {
  public:
+  // The two depths in an event of the connection manager.
+  struct Depths {
+    uint8_t initiator = 4;
+    uint8_t responder = 4;
+  };
   struct Options {
     bool iwarp = false;
-    bool windows = true;
-    uint32_t inline_max = 256;               // More is EINVAL.
+    bool windows = true;        // What the kernel says of windows of type 2B; see `allocates_windows`.
+    uint32_t inline_max = 256;  // More is EINVAL.
     std::optional<uint32_t> inline_granted;  // Rather than what was asked for.
     int max_cqe = 4096;
     int max_sge_rd = 32;
     int create_qp_error = 0;  // Of each ibv_create_qp().
     std::string folder = {};  // Of the device, in sysfs.
     std::string root = {};    // VerbsLibrary::root.
+    int max_sge = 16;
+    int max_qp_wr = 4096;
+    int read_depth_max = 16;           // In each direction.
+    Depths request = {}, answer = {};  // Of RDMA_CM_EVENT_CONNECT_REQUEST, and of what the dialing side gets.
+    bool allocates_windows = true;     // The provider has alloc_mw.
+    int bind_error = 0;              // Of the provider's post_send for BIND_MW and LOCAL_INV; of either sign.
+    bool posts_only_in_rts = false;  // Otherwise EINVAL.
+    bool sets_errno = true;          // When it refuses to create a queue pair.
+    bool refuses_inline = true;      // Of more than `inline_max`. Otherwise it grants that.
+    bool ipv6 = true;                // Or EAFNOSUPPORT.
+    bool reliable = true;            // Has RC. Otherwise the transport is not specified, as with efa.
+    int num_comp_vectors = 1;
   };
   FakeVerbs() : FakeVerbs(Options()) {}
   explicit FakeVerbs(const Options& options);
@@ -71,6 +90,8 @@ class FakeVerbs : private VerbsExecutor {
   rdma_cm_id* ConnectRequest(rdma_cm_id* listener);  // Of a peer that wants 4 READs each way.
   void AsyncEvent(ibv_event_type type);       // Of the newest queue pair, completion queue or the device.
   std::function<void()> on_async_event_read;  // And not handled: what another thread does meanwhile.
+  std::function<void()> on_destroy_qp;        // What another thread does meanwhile.
+  std::atomic<int> polls = 0;                 // Calls of ibv_poll_cq() and ibv_req_notify_cq().
 
   // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
   std::map<std::string, int> fail_once;
@@ -84,16 +105,18 @@ class FakeVerbs : private VerbsExecutor {
   std::function<void()> on_arm;         // What happens just before a completion queue is armed, once.
   uint32_t next_key = 1;                // Of what is registered or allocated next: the upper bits.
 
-  bool reject = false;                // A connecting peer is rejected,
-  int reject_status = 0;              // with this.
-  ibv_context* route_over = nullptr;  // Another device.
-  ibv_context* listed = nullptr;      // By rdma_get_devices(), instead of `cm_context`.
+  bool reject = false;                            // A connecting peer is rejected,
+  int reject_status = 0;                          // with this.
+  ibv_context* route_over = nullptr;              // Another device.
+  ibv_context* listed = nullptr;                  // By rdma_get_devices(), instead of `cm_context`.
+  std::vector<ibv_context*> listed_before;        // Other devices, which are listed first.
+  std::set<const ibv_context*> without_reliable;  // Those of them that make no RC queue pairs.
 
   ibv_port_state port_state = IBV_PORT_ACTIVE;
 
   std::set<std::thread::id> listed_by;  // The threads that called rdma_get_devices().
 
-  std::vector<int> registrations;  // Access flags.
+  std::vector<int> registrations;  // Access flags. Without that of a trial of windows.
   std::set<ibv_mr*> memory_regions;
   std::vector<ibv_qp_attr> modified;
   std::vector<int> modified_masks;
@@ -113,6 +136,8 @@ class FakeVerbs : private VerbsExecutor {
   std::map<int, int> options_set;  // rdma_set_option()
   int option_refused = -1;         // By rdma_set_option(), with ENOSYS.
   size_t windows_alive = 0;
+  size_t trials = 0;         // Queue pairs of TryWindows(), which are recorded nowhere else.
+  std::vector<int> vectors;  // The comp_vector of each completion queue.
 
   std::set<int> contexts_read;       // The async_fds of those whose asynchronous events were asked for.
   size_t opened = 0;                 // By ibv_open_device(), and not closed.
@@ -157,12 +182,16 @@ class FakeVerbs : private VerbsExecutor {
   std::map<uint64_t, ibv_mw*> binds_;
   std::map<uint64_t, uint32_t> invalidations_;  // Their rkeys.
   std::map<ibv_mw*, ibv_mr*> bound_;
+  std::map<ibv_qp*, ibv_qp_cap> granted_;
+  bool in_trial_ = false;
   uint32_t next_qp_num_ = 100;
 };
 
 // A fabric on a FakeVerbs with one queue pair, connected.
 struct FakeWorld {
-  FakeWorld() : FakeWorld(FakeVerbs::Options(), {.send_depth = 8, .receive_depth = 8}) {}
+  FakeWorld() : FakeWorld(FakeVerbs::Options()) {}
+  explicit FakeWorld(const FakeVerbs::Options& options)
+      : FakeWorld(options, {.send_depth = 8, .receive_depth = 8}) {}
   FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& queue_pair, bool connect = true);
   ~FakeWorld();
 
