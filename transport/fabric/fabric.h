@@ -198,8 +198,8 @@ class ConnectRequest {
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
-  // The number of READs that the peer lets each side have outstanding. With verbs the devices choose it, and
-  // it is never 0.
+  // The number of READs that the peer lets each side have outstanding. 0: it allows none, so no large message could
+  // pass. (Not every iWARP driver says what the peer allows. Then it is what this side's device can do.)
   virtual uint32_t read_depth() const { return 1; }
 
   // Who the peer is, as TLS has found. Null: the listener has no credentials.

@@ -1,5 +1,6 @@
 // What verbs_fabric asks of a device, call by call.
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -575,7 +576,8 @@ TEST(VerbsPostingTest, TheEventsOfACompletionQueueAreAcknowledgedBeforeItIsDestr
 
 // One that listens, and a peer that asks to connect.
 struct AskedWorld : FakeWorld {
-  AskedWorld() : FakeWorld({}, {.send_depth = 8, .receive_depth = 8}, /*connect=*/false) {
+  explicit AskedWorld(const FakeVerbs::Options& options = {})
+      : FakeWorld(options, {.send_depth = 8, .receive_depth = 8}, /*connect=*/false) {
     const sockaddr_in v4 = Somebody();
     listener = fabric
                    ->Listen(*completion_queue,
@@ -681,6 +683,36 @@ TEST(VerbsPostingTest, TheReadDepthIsBoundedByTheDeviceAndThenByThePeer) {
   EXPECT_EQ(world.verbs.connected.initiator_depth, 16);
   EXPECT_EQ(world.verbs.connected.responder_resources, 16);
   EXPECT_EQ(world.qp->read_depth(), 4u);
+}
+
+// erdma leaves both depths out of the answer, irdma one out of the request. Of 0 no large message could pass, ever.
+TEST(VerbsPostingTest, OnIwarpAReadDepthOf0IsNotSaid) {
+  for (const auto& [depths, agreed] :
+       {std::pair(FakeVerbs::Depths{0, 0}, 16), std::pair(FakeVerbs::Depths{5, 0}, 5),
+        std::pair(FakeVerbs::Depths{0, 7}, 7)}) {
+    {
+      FakeWorld world({.iwarp = true, .windows = false, .answer = depths},
+                      {.send_depth = 8, .read_depth = 100});
+      EXPECT_EQ(world.qp->read_depth(), static_cast<uint32_t>(agreed));
+      const Sge sge = world.At(0, 10);
+      const SendWorkRequest read = {
+          .opcode = Opcode::kRead, .sges = {&sge, 1}, .remote_address = 1, .rkey = 1};
+      EXPECT_THAT(world.qp->PostSend({&read, 1}), IsOk());
+    }
+    AskedWorld world({.iwarp = true, .windows = false, .request = depths});
+    const std::unique_ptr<ConnectRequest> request = world.TakeRequest();
+    EXPECT_EQ(request->read_depth(), static_cast<uint32_t>(agreed));
+    ASSERT_THAT(world.qp->Accept(*request, "yes"), IsOk());
+    EXPECT_EQ(world.verbs.accepted.initiator_depth, agreed);
+    EXPECT_EQ(world.verbs.accepted.responder_resources, agreed);
+  }
+}
+
+// There the peer itself has said so, and Acceptor refuses it.
+TEST(VerbsPostingTest, OverInfiniBandAReadDepthOf0IsNone) {
+  EXPECT_EQ(FakeWorld({.answer = {0, 4}}).qp->read_depth(), 0u);
+  AskedWorld world({.request = {4, 0}});
+  EXPECT_EQ(world.TakeRequest()->read_depth(), 0u);
 }
 
 TEST(VerbsPostingTest, OnIwarpAReadHasOneSge) {

@@ -1,6 +1,5 @@
 // How a VerbsQueuePair is connected, and how its connection ends.
 
-#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -259,8 +258,7 @@ void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
   }
   if (!accepted_) {
     // The peer has answered with the minimum of its own depths and those of this side.
-    read_depth_ =
-        std::min({read_depth_, uint32_t{event.initiator_depth}, uint32_t{event.responder_resources}});
+    read_depth_ = AgreedReadDepth(read_depth_, event, device_.iwarp());
   }
   Move(Event::kConnected);
   was_established_ = true;
@@ -298,8 +296,7 @@ absl::Status VerbsQueuePair::Accept(ConnectRequest& request, absl::string_view p
   peer_address_ = asked.peer_address();
   local_address_ = LocalAddress(*id_);
   private_data_ = std::string(private_data);
-  read_depth_ =
-      std::min({read_depth_, uint32_t{asked.initiator_depth()}, uint32_t{asked.responder_resources()}});
+  read_depth_ = asked.AgreedReadDepth(read_depth_);
   Move(Event::kAccept);
   accepted_ = true;
   device_.Prove();

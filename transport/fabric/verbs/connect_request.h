@@ -23,8 +23,11 @@ class VerbsConnectRequest final : public ConnectRequest {
   SocketAddress peer_address() const override { return peer_address_; }
   void Reject(absl::string_view private_data) override;
 
-  uint8_t initiator_depth() const { return event_.initiator_depth; }
-  uint8_t responder_resources() const { return event_.responder_resources; }
+  uint32_t read_depth() const override { return AgreedReadDepth(channel_->device().read_depth_max()); }
+  // Of a queue pair that asks for `own`.
+  uint32_t AgreedReadDepth(uint32_t own) const {
+    return fabric::AgreedReadDepth(own, event_, channel_->device().iwarp());
+  }
   // Its events arrive there, so it lives as long as the id is not moved to another one.
   const std::shared_ptr<VerbsEventChannel>& channel() const { return channel_; }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -58,6 +59,14 @@ std::optional<VerbsCmEvent> VerbsEventChannel::Next() {
 
 void SetContext(rdma_cm_id& id, void* context) {
   std::atomic_ref(id.context).store(context, std::memory_order_relaxed);
+}
+
+uint32_t AgreedReadDepth(uint32_t own, const VerbsCmEvent& event, bool iwarp) {
+  uint32_t agreed = own;
+  for (const uint32_t depth : {event.initiator_depth, event.responder_resources}) {
+    if (depth != 0 || !iwarp) agreed = std::min(agreed, depth);
+  }
+  return agreed;
 }
 
 SocketAddress LocalAddress(const rdma_cm_id& id) {
