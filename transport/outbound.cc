@@ -284,12 +284,13 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   }
 
   absl::InlinedVector<TableEntry, kHeadroomSegments> table;
-  size_t inline_parts = 0;
+  size_t inline_entries = 0;  // Gather entries of the inline segments, besides that of the prefix.
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = segments[i];
     TableEntry entry{0, 0, segment.length_bytes};
     if (layout.is_inline[i]) {
-      if (segment.length_bytes != 0) ++inline_parts;
+      // The first one is directly behind the prefix.
+      if (segment.length_bytes != 0 && segment.address != message.body()) ++inline_entries;
     } else {
       ExpectInitialized(segment.address, segment.length_bytes);
       absl::StatusOr<fabric::Granted> granted = port_.queue_pair().Grant(
@@ -313,7 +314,8 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   fabric::Sge sges[kSendSgeMax];
   size_t count = 0;
   // The prefix is directly before the first segment, so a message of one segment is one range of memory.
-  if (segments.size() <= kHeadroomSegments && inline_parts < kSendSgeMax) {
+  const size_t sges_max = std::min(kSendSgeMax, port_.poller().fabric().sge_max());
+  if (segments.size() <= kHeadroomSegments && inline_entries < sges_max) {
     uint8_t* const prefix = message.body() - prefix_bytes;
     WriteHeaderAndTable(header, table, prefix);
     sges[count++] = {prefix, static_cast<uint32_t>(prefix_bytes), message.head().lkey()};
@@ -327,7 +329,7 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
       }
     }
   } else {
-    // Many small parts: copied together, they are less than one receive buffer.
+    // More parts than one SEND can gather: copied together, they are less than one receive buffer.
     fabric::Sge& sge = sges[count++];
     absl::StatusOr<uint8_t*> buffer = message.AllocateHeader(prefix_bytes + layout.inline_bytes, &sge.lkey);
     if (!buffer.ok()) {

@@ -1,8 +1,12 @@
 // The work requests that connections post: how they are signaled and chained, and how many are outstanding.
+#include <string.h>
+
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "capnp/message.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/expect.h"
@@ -72,6 +76,50 @@ TEST(WorkRequestTest, AnswersInALongTurnArePostedEarlyUnlessThePeerWaitsForThisC
     ASSERT_TRUE(world.RunUntil([&] { return calls[63].done(); }));
     EXPECT_EQ(link.server_counts().sends, 64u);
     EXPECT_EQ(link.server_counts().send_posts, share ? 1u : 2u);
+  }
+}
+
+// A list of payloads of these sizes (multiples of 8), each in registered memory of its own, and so a segment.
+OutgoingMessagePtr NewMessageOfPayloads(World::Side& side, const std::vector<size_t>& sizes) {
+  OutgoingMessagePtr message = side.messages().NewOutgoing();
+  auto list = message->builder().getRoot<capnp::AnyPointer>().initAs<capnp::List<capnp::Data>>(
+      static_cast<unsigned>(sizes.size()));
+  for (unsigned i = 0; i < sizes.size(); ++i) {
+    auto lease = std::make_shared<Lease>(*side.buffers().Acquire(sizes[i]));
+    const std::string content = PartOf(i, sizes[i]);
+    memcpy(lease->data(), content.data(), content.size());
+    list.adopt(i, message->Attach({lease->data(), sizes[i]}, lease));
+  }
+  return message;
+}
+
+// A device may gather less than a message has parts: erdma has one sge for a SEND, X722 three.
+TEST(WorkRequestTest, PartsThatTheDeviceCannotGatherAreCopiedTogether) {
+  // Small payloads only; and a large one among them, which is granted, while the others go along with its table.
+  const std::vector<size_t> messages[] = {{104}, {104, 304}, {104, 304, 208}, {104, 300'000, 208, 8}};
+  for (const size_t sge_max : {1, 2, 3, 6}) {
+    SCOPED_TRACE(sge_max);
+    World world;
+    for (World::Side* side : {&world.client, &world.server}) side->fabric->SetSgeMax(sge_max);
+    Link link(world);
+    for (const std::vector<size_t>& sizes : messages) {
+      std::vector<std::string> arrived;
+      link.server.answer = [&](RecordingServer::Request request) {
+        arrived = Parts(*request.message);
+        OutgoingMessagePtr response = NewMessageOfPayloads(world.server, sizes);
+        EXPECT_THAT(link.server_end->Respond(request.id, response), IsOk());
+      };
+      PendingCall call;
+      link.Call(call, NewMessageOfPayloads(world.client, sizes));
+      ASSERT_THAT(call.status(), IsOk());
+      std::vector<std::string> sent;
+      for (size_t i = 0; i < sizes.size(); ++i) sent.push_back(PartOf(i, sizes[i]));
+      EXPECT_EQ(arrived, sent);
+      EXPECT_EQ(Parts(**call.response), sent);
+    }
+    // As many as are possible, and none more: what can be gathered is not copied.
+    EXPECT_EQ(link.client_counts().send_sges_most, std::min<size_t>(sge_max, 4));
+    EXPECT_EQ(link.server_counts().send_sges_most, link.client_counts().send_sges_most);
   }
 }
 

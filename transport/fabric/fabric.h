@@ -48,8 +48,8 @@ inline constexpr size_t kConnectPrivateDataMax = 56;
 inline constexpr size_t kAcceptPrivateDataMax = 196;
 inline constexpr size_t kRejectPrivateDataMax = 148;
 
-// Gather or scatter entries of one work request. siw allows 6; a message needs a header and a few
-// segments.
+// Gather or scatter entries of one work request, where the device has as many: see Fabric::sge_max(). siw allows 6; a
+// message needs a header and a few segments.
 inline constexpr size_t kSgeMax = 6;
 
 // A range of registered memory.
@@ -69,7 +69,7 @@ struct SendWorkRequest {
   Opcode opcode = Opcode::kSend;  // kSend, kRead, kWrite or kPush.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
-  // 1 to kSgeMax entries, at least 1 byte together. PostSend() copies them. The fabric owns the memory they
+  // 1 to Fabric::sge_max() entries, at least 1 byte together. PostSend() copies them. The fabric owns the memory they
   // name until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
   // kRead and kWrite: what the peer's QueuePair::Grant() returned, and an offset added to the address. kPush: the
@@ -384,6 +384,9 @@ class Fabric {
 
   // The NUMA node of the device, whose memory it reaches fastest; -1: none, or unknown.
   virtual int numa_node() const { return -1; }
+
+  // Entries of SendWorkRequest::sges that a SEND or WRITE may have here: 1 to kSgeMax. (A READ may have fewer.)
+  virtual size_t sge_max() const { return kSgeMax; }
 
   // Whether QueuePairOptions::sends_wait is possible. With verbs it is not: a SEND without a receive costs
   // retries, and while one waits, the sender can send nothing else.

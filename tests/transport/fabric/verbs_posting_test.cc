@@ -723,6 +723,21 @@ TEST(VerbsPostingTest, OnIwarpAReadHasOneSge) {
   EXPECT_TRUE(world.verbs.send_chains.empty());
 }
 
+// The kernel reports the smaller one of sends and receives: 1 for erdma, 3 for X722.
+TEST(VerbsPostingTest, TheFabricSaysHowManySgesASendHas) {
+  for (const auto& [device, sges] :
+       {std::pair(1, 1u), std::pair(3, 3u), std::pair(30, 6u), std::pair(0, 1u), std::pair(-7, 1u)}) {
+    FakeWorld world({.max_sge = device}, {.send_depth = 8}, /*connect=*/false);
+    EXPECT_EQ(world.fabric->sge_max(), sges) << device;
+  }
+  FakeWorld world({.max_sge = 1});
+  EXPECT_EQ(world.verbs.created.cap.max_send_sge, 1u);
+  const Sge sges[] = {world.At(0, 10), world.At(20, 10)};
+  const SendWorkRequest two = {.sges = sges}, one = {.sges = {sges, 1}};
+  EXPECT_THAT(world.qp->PostSend({&two, 1}), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(world.qp->PostSend({&one, 1}), IsOk());
+}
+
 TEST(VerbsPostingTest, OnIwarpCompletionsArePutInPostingOrder) {
   FakeWorld world({.iwarp = true, .windows = false}, {.send_depth = 8});
   for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/i != 2), IsOk());

@@ -123,6 +123,9 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
     if (spy_.fail_posts_) return absl::InternalError("nothing can be posted");
+    for (const fabric::SendWorkRequest& request : requests) {
+      if (request.sges.size() > spy_.sge_max()) return absl::InvalidArgumentError("too many sges");
+    }
     absl::Status status = real_->PostSend(requests);
     if (!status.ok()) return status;
     ++counts_.send_posts;
@@ -136,6 +139,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
         ++counts_.pushes;
       } else {
         ++counts_.sends;
+        counts_.send_sges_most = std::max(counts_.send_sges_most, request.sges.size());
         if (request.signaled) ++counts_.signaled_sends;
         if (request.remote_address != 0 || request.rkey != 0) ++counts_.sends_that_name_memory;
       }

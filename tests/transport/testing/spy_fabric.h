@@ -26,7 +26,8 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t sends_that_name_memory = 0;
     uint64_t reads = 0;
     uint64_t read_bytes = 0;
-    uint64_t send_posts = 0;  // Calls.
+    size_t send_sges_most = 0;  // Of one SEND.
+    uint64_t send_posts = 0;    // Calls.
     int64_t reads_outstanding = 0;
     int64_t reads_outstanding_max = 0;
     int64_t receives_posted = 0;  // Posted and not completed.
@@ -90,6 +91,9 @@ class SpyFabric final : public fabric::Fabric {
   // Applies to queue pairs that are created later. With false each slot has its receive at any time, as with
   // verbs.
   void LetSendsWait(bool let) { sends_may_wait_ = let; }
+  size_t sge_max() const override { return sge_max_.value_or(real_->sge_max()); }
+  // As a device of which a send has at most so many. A SEND of more fails as it does there.
+  void SetSgeMax(size_t sge_max) { sge_max_ = sge_max; }
   int numa_node() const override { return numa_node_.value_or(real_->numa_node()); }
   void SetNumaNode(int node) { numa_node_ = node; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
@@ -130,6 +134,7 @@ class SpyFabric final : public fabric::Fabric {
   bool sends_may_wait_ = true;
   bool no_credits_ = false;
   std::optional<int> numa_node_;
+  std::optional<size_t> sge_max_;
   int64_t grants_max_ = INT64_MAX;
 };
 

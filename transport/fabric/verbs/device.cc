@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device_list.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 
@@ -297,6 +298,10 @@ void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
 uint32_t VerbsDevice::read_depth_max() const {
   // rdma_conn_param has one byte for each of the two.
   return static_cast<uint32_t>(std::clamp(std::min(attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom), 0, 254));
+}
+
+size_t VerbsDevice::sge_max() const {
+  return static_cast<size_t>(std::clamp(attr_.max_sge, 1, static_cast<int>(kSgeMax)));
 }
 
 absl::Status VerbsDevice::CheckProcess(absl::string_view what) const {

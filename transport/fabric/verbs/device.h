@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_FABRIC_VERBS_DEVICE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -75,6 +76,10 @@ class VerbsDevice {
 
   // READs into the queue pair and from it.
   uint32_t read_depth_max() const;
+
+  // As Fabric::sge_max(). The attribute is the smaller one of the sges of a send and those of a receive (the kernel's
+  // copy_query_dev_fields()), so erdma, which has 6 and 1, has one here. No call tells them apart.
+  size_t sge_max() const;
 
   // FailedPrecondition: this is a child after fork(). The kernel objects belong to the parent: the child must
   // neither create nor destroy any.

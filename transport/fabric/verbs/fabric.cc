@@ -28,6 +28,7 @@ class VerbsFabric final : public Fabric {
 
   absl::string_view scheme() const override { return "rdma"; }
   int numa_node() const override { return device_->numa_node(); }
+  size_t sge_max() const override { return device_->sge_max(); }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
     return memory_.Register(address, length_bytes);

@@ -50,8 +50,7 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
     attr.sq_sig_all = device_.iwarp() ? 1 : 0;
     attr.cap.max_send_wr = sends_;
     attr.cap.max_recv_wr = receives_;
-    attr.cap.max_send_sge =
-        static_cast<uint32_t>(std::min<size_t>(kSgeMax, static_cast<size_t>(device_.attr().max_sge)));
+    attr.cap.max_send_sge = static_cast<uint32_t>(device_.sge_max());
     attr.cap.max_recv_sge = 1;
     attr.cap.max_inline_data = std::min(inline_bytes, fabric_.inline_bytes);
     errno = 0;

@@ -101,13 +101,12 @@ absl::Status VerbsQueuePair::CheckSend(const SendWorkRequest& request) const {
   const bool read = request.opcode == Opcode::kRead;
   // On iWARP the sink of a READ has one entry (max_sge_rd). siw accepts more, but fills only the first.
   const size_t sges_max = read && attr.max_sge_rd > 0
-                              ? static_cast<size_t>(std::min(attr.max_sge_rd, attr.max_sge))
-                              : static_cast<size_t>(attr.max_sge);
-  if (request.sges.empty() || request.sges.size() > std::min(sges_max, kSgeMax) ||
-      request.opcode > Opcode::kWrite) {
+                              ? std::min(static_cast<size_t>(attr.max_sge_rd), device_.sge_max())
+                              : device_.sge_max();
+  if (request.sges.empty() || request.sges.size() > sges_max || request.opcode > Opcode::kWrite) {
     return absl::InvalidArgumentError(
         absl::StrCat("PostSend to ", peer_address_.ToString(), ": ", request.sges.size(), " sges, opcode ",
-                     static_cast<int>(request.opcode), ": 1 to ", std::min(sges_max, kSgeMax),
+                     static_cast<int>(request.opcode), ": 1 to ", sges_max,
                      " sges of a SEND, READ or WRITE needed", read ? " (max_sge_rd of the device)" : ""));
   }
   uint64_t total_bytes = 0;
