@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/handshake.h"
+#include "hawser/transport/log.h"
 #include "hawser/transport/peer_log.h"
 
 namespace hawser::transport {
@@ -24,6 +25,9 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const
       poller.fabric().Listen(poller.completion_queue(), address, *acceptor, {.tls = std::move(tls)});
   if (!listener.ok()) return listener.status();
   acceptor->listener_ = *std::move(listener);
+  if (const absl::Status less = acceptor->listener_->shortfall(); !less.ok()) {
+    Log(LogSeverity::kWarning, less.message());
+  }
   return acceptor;
 }
 

@@ -2,11 +2,14 @@
 
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/log.h"
 
 namespace hawser::transport {
 namespace {
@@ -47,6 +50,22 @@ TEST(ConnectionStateTest, AClosedConnectionComesBackByNoEvent) {
     EXPECT_EQ(Connection::Next(State::kClosed, event), State::kClosed);
     EXPECT_EQ(Connection::Next(State::kFlushing, event), State::kFlushing);
   }
+}
+
+TEST(AcceptorTest, WhatAListenerFallsShortOfIsLogged) {
+  constexpr absl::string_view kWhy = "it listens on 0.0.0.0 instead";
+  absl::Mutex mutex;
+  std::vector<LogSeverity> said;
+  SetLogSink([&](LogSeverity severity, absl::string_view line) {
+    absl::MutexLock lock(&mutex);
+    if (line == kWhy) said.push_back(severity);
+  });
+  World world;
+  { TestListener all(world, world.server); }
+  world.server.fabric->SetShortfall(absl::UnimplementedError(kWhy));
+  { TestListener less(world, world.server); }
+  SetLogSink(nullptr);
+  EXPECT_THAT(said, ::testing::ElementsAre(LogSeverity::kWarning));
 }
 
 TEST(ConnectionOptionsTest, WhatIsOutOfRangeIsRefusedWithTheRange) {

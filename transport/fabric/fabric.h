@@ -236,6 +236,10 @@ class Listener {
 
   // The port is the real one, never 0.
   virtual SocketAddress address() const = 0;
+
+  // OK, or why it listens on less than was asked for: on 0.0.0.0 instead of [::], because a device of this machine has no
+  // IPv6. address() is that which it listens on.
+  virtual absl::Status shortfall() const { return absl::OkStatus(); }
 };
 
 struct QueuePairOptions {

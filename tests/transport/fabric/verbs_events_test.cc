@@ -186,6 +186,34 @@ TEST(VerbsEventsTest, AllAddressesOfIpv6AreThoseOfIpv4Too) {
   EXPECT_EQ(world.verbs.options_set.at(RDMA_OPTION_ID_AFONLY), 1);
 }
 
+// One device of the machine is enough (erdma), whichever this program uses.
+TEST(VerbsEventsTest, AllAddressesAreThoseOfIpv4WhereADeviceHasNoIpv6) {
+  FakeWorld world({.ipv6 = false});
+  RequestRecorder requests;
+  const auto listener = world.fabric->Listen(*world.completion_queue, V6(in6addr_any), requests).value();
+  EXPECT_EQ(listener->address().ToString(), "0.0.0.0:7470");
+  EXPECT_THAT(Message(listener->shortfall()), AllOf(HasSubstr("[::]:7470"), HasSubstr("EAFNOSUPPORT"),
+                                                    HasSubstr("all addresses of IPv4 instead")));
+  world.verbs.ConnectRequest(world.verbs.newest_id);
+  world.Poll();
+  EXPECT_EQ(requests.requests.size(), 1u);
+  EXPECT_THAT(world.fabric->Listen(*world.completion_queue, Peer(), requests).value()->shortfall(), IsOk());
+}
+
+TEST(VerbsEventsTest, AnAddressOfIpv6IsRefusedWithAReasonWhereTheDeviceHasNone) {
+  FakeWorld world({.ipv6 = false}, {.send_depth = 8}, /*connect=*/false);
+  RequestRecorder requests;
+  const SocketAddress six = V6({{{0xfd, 1}}});
+  const absl::Status listening = world.fabric->Listen(*world.completion_queue, six, requests).status();
+  EXPECT_THAT(listening, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Message(listening), AllOf(HasSubstr("EAFNOSUPPORT"), HasSubstr("no IPv6")));
+  ASSERT_THAT(world.qp->Connect(six, "hello"), IsOk());
+  world.Poll(1600);
+  EXPECT_THAT(world.news.told, ElementsAre("failed"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Message(world.news.why), AllOf(HasSubstr("EAFNOSUPPORT"), HasSubstr("no IPv6")));
+}
+
 // What the connection manager says of a port that another listener has on one address.
 TEST(VerbsEventsTest, AllAddressesThatAreNotAvailableAreInUse) {
   FakeWorld world;

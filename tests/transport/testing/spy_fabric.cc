@@ -210,11 +210,30 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
   return std::make_unique<SpyQueuePair>(*this, *std::move(real), *counts_.back());
 }
 
+namespace {
+
+class ShortListener final : public fabric::Listener {
+ public:
+  ShortListener(std::unique_ptr<fabric::Listener> real, absl::Status shortfall)
+      : real_(std::move(real)), shortfall_(std::move(shortfall)) {}
+  SocketAddress address() const override { return real_->address(); }
+  absl::Status shortfall() const override { return shortfall_; }
+
+ private:
+  const std::unique_ptr<fabric::Listener> real_;
+  const absl::Status shortfall_;
+};
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<fabric::Listener>> SpyFabric::Listen(fabric::CompletionQueue& completion_queue,
                                                                     const SocketAddress& address,
                                                                     fabric::ListenHandler& handler,
                                                                     const fabric::ListenOptions& options) {
-  return real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler, options);
+  absl::StatusOr<std::unique_ptr<fabric::Listener>> listener =
+      real_->Listen(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), address, handler, options);
+  if (!listener.ok() || shortfall_.ok()) return listener;
+  return std::make_unique<ShortListener>(*std::move(listener), shortfall_);
 }
 
 }  // namespace hawser::transport

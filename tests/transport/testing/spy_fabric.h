@@ -79,6 +79,9 @@ class SpyFabric final : public fabric::Fabric {
   // verbs.
   void LetPush() { pushes_ = true; }
 
+  // What listeners say that are made from now on: see fabric::Listener::shortfall().
+  void SetShortfall(absl::Status shortfall) { shortfall_ = std::move(shortfall); }
+
   // The most grants of one queue pair at once; a NIC may have few.
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
@@ -135,6 +138,7 @@ class SpyFabric final : public fabric::Fabric {
   bool no_credits_ = false;
   std::optional<int> numa_node_;
   std::optional<size_t> sge_max_;
+  absl::Status shortfall_;
   int64_t grants_max_ = INT64_MAX;
 };
 

@@ -102,6 +102,8 @@ const char* LikelyCause(int error) {
       return ": no route leads there, or the host is down";
     case EADDRNOTAVAIL:
       return ": no local address or port is left to connect from";
+    case EAFNOSUPPORT:
+      return ": the RDMA device has no IPv6 (eRDMA has none); take an address of IPv4";
     case EINVAL:
       return ": the other side may have given up meanwhile";
     default:

@@ -26,6 +26,8 @@ absl::string_view LikelyCause(int error) {
       return "the interface with that address has no RDMA device (loopback has none; see `rdma link`), or "
              "that has no GID of this address, of RoCE v2 where the device knows it (hawser-doctor lists "
              "them)";
+    case EAFNOSUPPORT:
+      return "an RDMA device of this machine has no IPv6 (eRDMA has none); take an address of IPv4";
     default:
       return "";
   }
@@ -37,7 +39,7 @@ absl::Status ListenError(const SocketAddress& address, absl::string_view call, i
   // ENODEV: the address belongs to no device of this fabric.
   absl::Status status =
       VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, LikelyCause(error));
-  return error == ENODEV ? absl::InvalidArgumentError(status.message()) : status;
+  return error == ENODEV || error == EAFNOSUPPORT ? absl::InvalidArgumentError(status.message()) : status;
 }
 
 }  // namespace
@@ -76,11 +78,31 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
                         absl::StrCat("listen on ", address.ToString(), ": ", status.message()));
   }
   entered_ = true;
+  int error = 0;
+  absl::Status listening = ListenOnFamily(address, &error);
+  // Listening on all addresses is listening on each device of the machine, and one that has no IPv6 (erdma:
+  // erdma_create_listen()) makes the call fail for all of them (the kernel's cma_listen_on_all()).
+  if (error == EAFNOSUPPORT && address.family() == AF_INET6 && address.is_unspecified()) {
+    verbs.rdma_destroy_id(std::exchange(id_, nullptr));
+    shortfall_ = absl::UnimplementedError(
+        absl::StrCat(listening.message(), "; it listens on all addresses of IPv4 instead"));
+    const sockaddr_in all = {.sin_family = AF_INET, .sin_port = htons(address.port())};
+    listening = ListenOnFamily(SocketAddress(reinterpret_cast<const sockaddr*>(&all), sizeof(all)), &error);
+  }
+  if (!listening.ok()) return listening;
+  completion_queue_.device().Prove();
+  address_ = LocalAddress(*id_);
+  return absl::OkStatus();
+}
+
+// `error`: the errno of rdma_listen(), if that is what has failed.
+absl::Status VerbsListener::ListenOnFamily(const SocketAddress& address, int* error) {
+  const VerbsLibrary& verbs = completion_queue_.device().verbs();
   if (verbs.rdma_create_id(completion_queue_.channel()->get(), &id_, VerbsCompletionQueue::CmContext(token_),
                            RDMA_PS_TCP) != 0) {
-    const int error = errno;
+    const int create_error = errno;
     id_ = nullptr;
-    return ListenError(address, "rdma_create_id()", error);
+    return ListenError(address, "rdma_create_id()", create_error);
   }
   // [::] accepts IPv4 peers, too, as over TCP; their addresses are plain IPv4. (An iWARP device may ignore
   // this option.)
@@ -102,10 +124,9 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
                      context->device->name, ", but this program uses ", completion_queue_.device().name(),
                      " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)"));
   }
-  if (verbs.rdma_listen(id_, backlog_) != 0) return ListenError(address, "rdma_listen()", errno);
-  completion_queue_.device().Prove();
-  address_ = LocalAddress(*id_);
-  return absl::OkStatus();
+  if (verbs.rdma_listen(id_, backlog_) == 0) return absl::OkStatus();
+  *error = errno;
+  return ListenError(address, "rdma_listen()", *error);
 }
 
 void VerbsListener::Stop() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/completion_queue.h"
@@ -21,6 +22,7 @@ class VerbsListener final : public Listener, public VerbsSource {
   ~VerbsListener() override;
 
   SocketAddress address() const override { return address_; }
+  absl::Status shortfall() const override { return shortfall_; }
 
   void OnCmEvent(VerbsCmEvent& event) override;
   void OnLost(const absl::Status& why) override;
@@ -29,6 +31,7 @@ class VerbsListener final : public Listener, public VerbsSource {
  private:
   VerbsListener(VerbsCompletionQueue& completion_queue, int backlog, ListenHandler& handler);
   absl::Status Listen(const SocketAddress& address);
+  absl::Status ListenOnFamily(const SocketAddress& address, int* error);
   void Stop();
 
   VerbsCompletionQueue& completion_queue_;
@@ -38,6 +41,7 @@ class VerbsListener final : public Listener, public VerbsSource {
   bool entered_ = false;
   rdma_cm_id* id_ = nullptr;
   SocketAddress address_;
+  absl::Status shortfall_;
 };
 
 }  // namespace hawser::fabric
