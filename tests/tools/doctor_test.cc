@@ -86,6 +86,16 @@ TEST_F(DoctorTest, DeviceThatDoesNotConfineGrantsIsAWarning) {
                                 HasSubstr("any other peer"), HasSubstr("tcp://"))));
 }
 
+// As with bnxt_re.
+TEST_F(DoctorTest, KernelAndProviderThatDisagreeOnWindowsAreNamed) {
+  AddMlx5();
+  machine_.verbs_devices[0].uses_windows = false;
+  machine_.verbs_devices[0].windows_refused = "ibv_alloc_mw(): operation not supported (EOPNOTSUPP)";
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(StartsWith("warning  grants mlx5_0: no memory windows of type 2 (the kernel"),
+                                HasSubstr("provider"), HasSubstr("EOPNOTSUPP"))));
+}
+
 TEST_F(DoctorTest, TheGidThatRdmaCmTakesIsNamedAndEmptyOnesAreLeftOut) {
   AddMlx5();
   Lines gids = machine_.Examine();

@@ -124,10 +124,15 @@ Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices) {
       finding.found = "memory windows of type 2 confine what is granted to a peer to its connection";
     } else {
       finding.level = Level::kWarning;
+      const std::string reason =
+          device.windows_refused.empty()
+              ? "(or not used, on rxe)"
+              : absl::StrCat("(the kernel advertises them, but its provider in user space has none: ",
+                             device.windows_refused, ")");
       finding.found =
-          "no memory windows of type 2 (or not used, on rxe): what is granted to one peer for a call can be "
-          "READ by "
-          "any other peer of the process that guesses its rkey and address";
+          absl::StrCat("no memory windows of type 2 ", reason,
+                       ": what is granted to one peer for a call can be READ by any other peer of the "
+                       "process that guesses its rkey and address");
       finding.advice = "use it among machines that trust each other, or use tcp://";
     }
     findings.push_back(std::move(finding));

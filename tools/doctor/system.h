@@ -18,6 +18,7 @@ struct VerbsDevice {
   std::map<int, int> active_mtu_of_ports;  // In bytes, by port number; only if `opened`.
   bool uses_windows = true;                // fabric::UsesWindows(); true if not `opened`.
   bool pins_rings = true;                  // Not fabric::IsSoftware(); true if not `opened`.
+  std::string windows_refused;  // The kernel advertises windows, but the provider has none: its answer.
 };
 
 // Opens the libraries that Hawser needs for RDMA. An interface, so that tests can make them missing.

@@ -25,6 +25,9 @@ struct Verbs {
   decltype(&::ibv_query_device) query_device = nullptr;
   // Of the older, shorter ibv_port_attr, whose members are the first ones of today's.
   decltype(&::ibv_query_port) query_port = nullptr;
+  decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
+  decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
+  fabric::WindowTrialCalls trial;
 };
 
 template <typename Function>
@@ -36,13 +39,25 @@ bool Find(void* library, const char* name, Function* function) {
 // enum ibv_mtu: 1 is 256, 5 is 4096.
 int MtuBytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0; }
 
+// As Hawser tries the windows of a device that it opens.
+absl::Status Try(const Verbs& verbs, ibv_context& context) {
+  ibv_pd* const pd = verbs.alloc_pd(&context);
+  if (pd == nullptr) return absl::UnavailableError("ibv_alloc_pd() failed");
+  absl::Status trial = fabric::TryWindows(context, *pd, verbs.trial);
+  verbs.dealloc_pd(pd);
+  return trial;
+}
+
 absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* device) {
   ibv_device_attr attributes = {};
   if (const int error = verbs.query_device(context, &attributes); error != 0) {
     return absl::ErrnoToStatus(error, "ibv_query_device()");
   }
   const bool iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
-  device->uses_windows = fabric::UsesWindows(attributes, iwarp);
+  const absl::Status trial =
+      fabric::AdvertisesWindows(attributes, iwarp) ? Try(verbs, *context) : absl::OkStatus();
+  device->uses_windows = fabric::UsesWindows(attributes, iwarp, trial);
+  if (absl::IsUnimplemented(trial)) device->windows_refused = std::string(trial.message());
   device->pins_rings = !fabric::IsSoftware(attributes, iwarp);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr port = {};
@@ -88,7 +103,16 @@ absl::StatusOr<std::vector<VerbsDevice>> VerbsLoader::OpenDevices() {
       !Find(library, "ibv_open_device", &verbs.open_device) ||
       !Find(library, "ibv_close_device", &verbs.close_device) ||
       !Find(library, "ibv_query_device", &verbs.query_device) ||
-      !Find(library, "ibv_query_port", &verbs.query_port)) {
+      !Find(library, "ibv_query_port", &verbs.query_port) ||
+      !Find(library, "ibv_alloc_pd", &verbs.alloc_pd) ||
+      !Find(library, "ibv_dealloc_pd", &verbs.dealloc_pd) ||
+      !Find(library, "ibv_reg_mr", &verbs.trial.reg_mr) ||
+      !Find(library, "ibv_dereg_mr", &verbs.trial.dereg_mr) ||
+      !Find(library, "ibv_create_cq", &verbs.trial.create_cq) ||
+      !Find(library, "ibv_destroy_cq", &verbs.trial.destroy_cq) ||
+      !Find(library, "ibv_create_qp", &verbs.trial.create_qp) ||
+      !Find(library, "ibv_modify_qp", &verbs.trial.modify_qp) ||
+      !Find(library, "ibv_destroy_qp", &verbs.trial.destroy_qp)) {
     return absl::NotFoundError(absl::StrCat("libibverbs.so.1 lacks a function: ", dlerror()));
   }
   int count = 0;

@@ -135,6 +135,13 @@ TEST(VerbsContractTest, GrantsAreMadeUsedAndRevokedOverAndOver) {
   }
 }
 
+// If its trial failed, the contract would not be tested over windows anywhere.
+TEST(VerbsContractTest, SoftwareRoceHasWindows) {
+  const char* const name = std::getenv("HAWSER_RDMA_DEVICE");
+  if (name == nullptr || !absl::StartsWith(name, "rx")) GTEST_SKIP() << "no device of rxe is named";
+  EXPECT_TRUE(VerbsDevice::Open(*VerbsLibrary::Load().value(), name).value()->has_windows());
+}
+
 // Of any fabric, but only what a device orders must be said to ThreadSanitizer (verbs/order.h), which finds a
 // race here if it is not.
 TEST(VerbsContractTest, WhatAThreadDidBeforeASendIsSeenByTheOneThatPolledItsReceive) {

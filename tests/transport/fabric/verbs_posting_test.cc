@@ -15,11 +15,14 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/windows.h"
 
 namespace hawser::fabric {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
@@ -800,6 +803,69 @@ TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas)
   EXPECT_EQ(world.verbs.send_chains[0].size(), 1u);
   world.Poll();
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
+}
+
+// bnxt_re: the kernel advertises windows, its provider has none. mana: it allocates them, and refuses to bind them.
+TEST(VerbsPostingTest, WindowsThatTheProviderDoesNotHaveAreNotUsed) {
+  const FakeVerbs::Options providers[] = {
+      {.allocates_windows = false},
+      {.bind_error = -EINVAL},
+      {.bind_error = EOPNOTSUPP},
+      {.posts_only_in_rts = true},
+  };
+  for (const FakeVerbs::Options& options : providers) {
+    FakeWorld world(options);
+    EXPECT_EQ(world.verbs.trials, options.allocates_windows ? 1u : 0u);
+    EXPECT_THAT(world.verbs.registrations, ElementsAre(int{IBV_ACCESS_LOCAL_WRITE}));
+    ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+    EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_REMOTE_READ});
+    ASSERT_THAT(world.Post(1), IsOk());
+    EXPECT_EQ(world.verbs.send_chains.size(), 1u);
+    EXPECT_EQ(world.verbs.windows_alive, 0u);
+  }
+}
+
+TEST(VerbsPostingTest, WindowsAreTriedOnceWithoutATrace) {
+  FakeWorld world;
+  EXPECT_EQ(world.verbs.trials, 1u);
+  EXPECT_EQ(world.verbs.windows_alive, 0u);
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u);
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+  const sockaddr_in v4 = {.sin_family = AF_INET};
+  ASSERT_THAT(world.qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), ""),
+              IsOk());
+  EXPECT_EQ(world.verbs.trials, 1u) << "its fabrics keep their kind of grants";
+}
+
+TEST(VerbsPostingTest, ATrialThatCannotBeMadeLeavesTheKernelsWord) {
+  FakeWorld world({.create_qp_error = ENOMEM}, {.send_depth = 8}, /*connect=*/false);
+  EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+}
+
+TEST(VerbsPostingTest, ATrialOfWindowsSaysWhatRefusedThem) {
+  const auto trial = [](const FakeVerbs::Options& options) {
+    FakeVerbs verbs(options);
+    const VerbsLibrary& library = verbs.library();
+    return TryWindows(
+        verbs.context, *library.ibv_alloc_pd(&verbs.context),
+        {library.ibv_reg_mr, library.ibv_dereg_mr, library.ibv_create_cq, library.ibv_destroy_cq,
+         library.ibv_create_qp, library.ibv_modify_qp, library.ibv_destroy_qp});
+  };
+  EXPECT_THAT(trial({}), IsOk());
+  const absl::Status none = trial({.allocates_windows = false});
+  EXPECT_THAT(none, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(std::string(none.message()), AllOf(HasSubstr("ibv_alloc_mw()"), HasSubstr("EOPNOTSUPP")));
+  const absl::Status not_bound = trial({.bind_error = -EINVAL});
+  EXPECT_THAT(not_bound, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(std::string(not_bound.message()), AllOf(HasSubstr("BIND_MW"), HasSubstr("EINVAL")));
+  const absl::Status full = trial({.bind_error = ENOMEM});
+  EXPECT_THAT(full, HasCode(absl::StatusCode::kUnavailable));
+  const absl::Status unnamed = trial({.create_qp_error = EIO, .sets_errno = false});
+  EXPECT_THAT(unnamed, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(unnamed.message()), AllOf(HasSubstr("ibv_create_qp()"), HasSubstr("EINVAL")));
 }
 
 TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {

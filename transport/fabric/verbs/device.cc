@@ -56,6 +56,16 @@ int ReadNumaNode(const ibv_device& device) {
   return file >> node ? std::max(node, -1) : -1;
 }
 
+WindowTrialCalls TrialCalls(const VerbsLibrary& verbs) {
+  return {.reg_mr = verbs.ibv_reg_mr,
+          .dereg_mr = verbs.ibv_dereg_mr,
+          .create_cq = verbs.ibv_create_cq,
+          .destroy_cq = verbs.ibv_destroy_cq,
+          .create_qp = verbs.ibv_create_qp,
+          .modify_qp = verbs.ibv_modify_qp,
+          .destroy_qp = verbs.ibv_destroy_qp};
+}
+
 // Frees all devices in `list` except `kept`. Otherwise `list` would keep them open, and they could not be
 // removed.
 void FreeAllBut(const VerbsLibrary& verbs, ibv_context** list, int count, ibv_context* kept) {
@@ -133,6 +143,9 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
       device.reset(new VerbsDevice(verbs, *found));
       absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", found_name));
       if (!status.ok()) return status;
+      if (AdvertisesWindows(device->attr_, device->iwarp_)) {
+        device->windows_trial_ = TryWindows(*device->context_, *device->pd_, TrialCalls(verbs));
+      }
       devices.by_name[{&verbs, found_name}] = device;
     }
     devices.by_name[{&verbs, name}] = device;

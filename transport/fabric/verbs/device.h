@@ -70,9 +70,10 @@ class VerbsDevice {
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
-  // Grants can be memory windows of type 2B, which is the default (see VerbsFabricOptions).
-  bool has_windows() const { return HasWindows(attr_, iwarp_); }
-  bool uses_windows() const { return UsesWindows(attr_, iwarp_); }
+  // Grants can be memory windows of type 2B, which is the default (see VerbsFabricOptions). Found by a trial when the
+  // device was first opened.
+  bool has_windows() const { return HasWindows(attr_, iwarp_, windows_trial_); }
+  bool uses_windows() const { return UsesWindows(attr_, iwarp_, windows_trial_); }
 
   // READs into the queue pair and from it.
   uint32_t read_depth_max() const;
@@ -149,6 +150,7 @@ class VerbsDevice {
   const bool iwarp_;
   const int numa_node_;
   const ibv_device_attr attr_;  // From the first opening.
+  absl::Status windows_trial_;  // From the first opening; OK: none was made.
   const ForkMark fork_mark_;
   std::unique_ptr<VerbsControlThread> control_thread_;  // Null: a test's executor takes its place.
   VerbsExecutor& executor_;

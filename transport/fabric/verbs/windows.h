@@ -3,15 +3,19 @@
 
 #include <infiniband/verbs.h>
 
+#include "absl/status/status.h"
+
 // Decides which devices confine a grant to one connection. Without memory windows of type 2B, a grant is a
 // registration that lasts as long as the call: exact in its range, but any queue pair of the protection
 // domain may use it. All connections of a process share one domain, because the pool is registered in it:
 // with a domain for each connection the pool's slabs, gigabytes, would have to be registered for each.
 namespace hawser::fabric {
 
+// The kernel says that the device has memory windows of type 2B. That alone is not enough: see TryWindows().
+//
 // Not on iWARP: none of its drivers has them (irdma and cxgb4 have type 1), and completions out of order, see
 // VerbsQueuePair::DeliverInOrder(), would be those of BIND_MW and LOCAL_INV, too.
-inline bool HasWindows(const ibv_device_attr& attr, bool iwarp) {
+inline bool AdvertisesWindows(const ibv_device_attr& attr, bool iwarp) {
   return !iwarp && (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
 }
 
@@ -24,9 +28,43 @@ inline bool IsSoftware(const ibv_device_attr& attr, bool iwarp) {
   return IsRxe(attr, iwarp) || (attr.vendor_id == 0x626d74 && iwarp);
 }
 
+// The functions of libibverbs that a trial calls. The others go through ibv_context::ops.
+struct WindowTrialCalls {
+  decltype(&::ibv_reg_mr) reg_mr = nullptr;
+  decltype(&::ibv_dereg_mr) dereg_mr = nullptr;
+  decltype(&::ibv_create_cq) create_cq = nullptr;
+  decltype(&::ibv_destroy_cq) destroy_cq = nullptr;
+  decltype(&::ibv_create_qp) create_qp = nullptr;
+  decltype(&::ibv_modify_qp) modify_qp = nullptr;
+  decltype(&::ibv_destroy_qp) destroy_qp = nullptr;
+};
+
+// Allocates a memory window of type 2 and posts one BIND_MW and one LOCAL_INV to a queue pair of its own. For a device
+// that AdvertisesWindows(): that flag is the kernel's, and windows are a matter of the provider in user space, too. (bnxt_re:
+// the kernel sets the flag, the provider has neither alloc_mw nor BIND_MW. mana: the provider has alloc_mw, but
+// refuses BIND_MW.)
+//
+// The queue pair is in IBV_QPS_ERR. There every provider that knows the two work requests takes them (ionic and rxe refuse
+// only the states before RTS, mlx5, mlx4 and irdma refuse none), and flushes them. So this needs no address, no GID
+// and no active port, which a queue pair in RTS would. (mana refuses all that is posted outside of RTS, so its answer
+// stays no if it learns BIND_MW.) It proves that the kernel, the provider and the device allocate windows, and that the
+// provider posts both work requests. It does not prove that the device executes them: if one fails, its connection
+// ends with an error that names it.
+//
+// `pd` is a protection domain of `context`. Leaves nothing behind. Takes some ten system calls.
+// Thread:  any, as long as no other thread handles the asynchronous events of `context`.
+// Failure: Unimplemented: the provider has no windows, and the text names the call and its errno. Any other code: the trial
+//          could not be made, so the flag is all that is known.
+absl::Status TryWindows(ibv_context& context, ibv_pd& pd, const WindowTrialCalls& calls);
+
+// What the flag and `trial`, the result of TryWindows(), make of the device.
+inline bool HasWindows(const ibv_device_attr& attr, bool iwarp, const absl::Status& trial) {
+  return AdvertisesWindows(attr, iwarp) && !absl::IsUnimplemented(trial);
+}
+
 // The default of VerbsFabricOptions::memory_windows, which explains why rxe has none.
-inline bool UsesWindows(const ibv_device_attr& attr, bool iwarp) {
-  return HasWindows(attr, iwarp) && !IsRxe(attr, iwarp);
+inline bool UsesWindows(const ibv_device_attr& attr, bool iwarp, const absl::Status& trial) {
+  return HasWindows(attr, iwarp, trial) && !IsRxe(attr, iwarp);
 }
 
 }  // namespace hawser::fabric
