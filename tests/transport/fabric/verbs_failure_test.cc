@@ -715,6 +715,22 @@ TEST(VerbsFailureTest, WithoutAnActivePortTheDevicesAreNamed) {
   EXPECT_THAT(Message(status), AllOf(HasSubstr("no port is active of fake0"), HasSubstr("rdma link")));
 }
 
+TEST(VerbsFailureTest, AProviderThatGivesNoReasonIsNotSaidToHaveSucceeded) {
+  {
+    FakeWorld world({.create_qp_error = EINVAL, .sets_errno = false}, {}, /*connect=*/false);
+    Connect(world);
+    EXPECT_THAT(Message(world.news.why),
+                AllOf(HasSubstr("ibv_create_qp()"), HasSubstr("the device cannot do this much"),
+                      Not(HasSubstr("uccess"))));
+  }
+  FakeWorld world;
+  world.verbs.fail_once["ibv_create_cq"] = 0;
+  const absl::Status status = world.fabric->CreateCompletionQueue(64).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Message(status),
+              AllOf(HasSubstr("ibv_create_cq()"), HasSubstr("gives no reason"), Not(HasSubstr("uccess"))));
+}
+
 TEST(VerbsFailureTest, RetriesForEverAreRefused) {
   FakeVerbs verbs;
   EXPECT_THAT(NewVerbsFabric({.retry_count = 7, .library = &verbs.library()}).status(),

@@ -207,6 +207,7 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
 
 // Opens `device_`, which was just found.
 absl::Status VerbsDevice::Prepare(absl::string_view what) {
+  errno = 0;
   context_ = verbs_.ibv_open_device(device_);
   if (context_ == nullptr) {
     return VerbsError(what, "ibv_open_device()", errno,
@@ -214,6 +215,7 @@ absl::Status VerbsDevice::Prepare(absl::string_view what) {
                                       : "may this user open /dev/infiniband/uverbs*? A container needs two "
                                         "handles of the device (rdma cgroup, hca_handle)");
   }
+  errno = 0;
   pd_ = verbs_.ibv_alloc_pd(context_);
   if (pd_ == nullptr) return VerbsError(what, "ibv_alloc_pd()", errno);
   fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
@@ -369,6 +371,7 @@ void VerbsDevice::HandleAsyncEvents() {
 
 absl::StatusOr<ibv_mw*> VerbsDevice::TakeWindow() {
   ibv_mw* window = windows_.Take();
+  errno = 0;
   if (window == nullptr) window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   if (window == nullptr) {
     return VerbsError("grant memory to a peer", "ibv_alloc_mw()", errno,

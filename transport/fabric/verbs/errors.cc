@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
@@ -34,6 +35,11 @@ absl::StatusCode CodeOf(int error) {
     default:
       return absl::StatusCode::kInternal;
   }
+}
+
+// Of a call that has failed.
+std::string Reason(int error) {
+  return error != 0 ? DescribeErrno(std::abs(error)) : "it failed, and gives no reason (errno is 0)";
 }
 
 // The reason field of a REJ message (InfiniBand Architecture Specification 1.2.1, 12.6.7.2), named as the
@@ -114,9 +120,9 @@ const char* LikelyCause(int error) {
 }  // namespace
 
 absl::Status VerbsError(absl::string_view what, absl::string_view call, int error, absl::string_view advice) {
-  error = std::abs(error);
-  return absl::Status(CodeOf(error), absl::StrCat(what, ": ", call, ": ", DescribeErrno(error),
-                                                  advice.empty() ? "" : ": ", advice));
+  return absl::Status(
+      CodeOf(error != 0 ? std::abs(error) : EINVAL),
+      absl::StrCat(what, ": ", call, ": ", Reason(error), advice.empty() ? "" : ": ", advice));
 }
 
 std::string MemlockAdvice() {
@@ -175,7 +181,7 @@ absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int 
 
 absl::Status ConnectCallError(absl::string_view what, absl::string_view call, int error) {
   return absl::UnavailableError(
-      absl::StrCat(what, ": ", call, ": ", DescribeErrno(std::abs(error)), LikelyCause(std::abs(error))));
+      absl::StrCat(what, ": ", call, ": ", Reason(error), LikelyCause(std::abs(error))));
 }
 
 CompletionStatus ToCompletionStatus(ibv_wc_status status) {

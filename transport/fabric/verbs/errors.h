@@ -16,7 +16,8 @@
 // cause, what to try.
 namespace hawser::fabric {
 
-// "`what`: `call`: invalid argument (EINVAL): `advice`". `error`: an errno, of either sign.
+// "`what`: `call`: invalid argument (EINVAL): `advice`". `error`: an errno, of either sign. 0: the call failed, and some
+// providers set no errno then. It is taken for EINVAL, and the text says so.
 absl::Status VerbsError(absl::string_view what, absl::string_view call, int error,
                         absl::string_view advice = "");
 

@@ -56,7 +56,8 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
     errno = 0;
     qp_ = verbs().ibv_create_qp(device_.pd(), &attr);
     if (qp_ != nullptr) break;
-    error = errno;
+    error =
+        errno != 0 ? errno : EINVAL;  // bnxt_re returns null, and sets no errno, for what exceeds its limits.
     if (error != EINVAL) break;
   }
   if (qp_ == nullptr) {
