@@ -436,14 +436,6 @@ TEST(VerbsPostingTest, AfterDisconnectASignaledRequestTellsWhenSendsThatWereNotA
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
 }
 
-TEST(VerbsPostingTest, ShortSendsAreInlineAsFarAsTheDeviceGrants) {
-  FakeWorld world({.inline_max = 100}, {.send_depth = 8});  // It refuses 192, and gives 64.
-  ASSERT_THAT(world.Post(1, true, 64), IsOk());
-  ASSERT_THAT(world.Post(2, true, 65), IsOk());
-  EXPECT_EQ(world.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED | IBV_SEND_INLINE});
-  EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
-}
-
 // And a SEND that is longer by a byte is not.
 void ExpectInlineUpTo(uint32_t length, const FakeVerbs::Options& options) {
   FakeWorld world(options, {.send_depth = 8});
@@ -451,6 +443,20 @@ void ExpectInlineUpTo(uint32_t length, const FakeVerbs::Options& options) {
   ASSERT_THAT(world.Post(2, true, length + 1), IsOk());
   EXPECT_EQ(world.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED | IBV_SEND_INLINE});
   EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
+}
+
+// It refuses more, and does not say how many it can do.
+TEST(VerbsPostingTest, ShortSendsAreInlineAsFarAsTheDeviceGrants) {
+  for (const bool sets_errno : {true, false}) {
+    for (const auto& [device, granted] : {std::pair(191u, 128u), std::pair(128u, 128u), std::pair(127u, 96u),
+                                          std::pair(101u, 96u), std::pair(95u, 64u), std::pair(48u, 48u)}) {
+      SCOPED_TRACE(device);
+      ExpectInlineUpTo(granted, {.inline_max = device, .sets_errno = sets_errno});
+    }
+  }
+  FakeWorld none({.inline_max = 47});
+  ASSERT_THAT(none.Post(1, true, 1), IsOk());
+  EXPECT_EQ(none.verbs.send_chains[0][0].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
 }
 
 TEST(VerbsPostingTest, WhatTheDeviceSaysItGrantsCountsNotWhatItWasAskedFor) {

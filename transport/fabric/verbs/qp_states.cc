@@ -20,6 +20,9 @@ constexpr uint8_t kMinRnrTimer = 13;
 // (IB_QP_SMAC, 1 << 21, and the two above), and ibv_modify_qp() refuses those.
 constexpr int kUserAttributes = ~(7 << 21);
 
+// What devices can send inline: irdma (X722) 48; erdma and bnxt_re 96; irdma (E810) 101; most others more than 128.
+constexpr uint32_t kInlineSteps[] = {128, 96, 64, 48};
+
 const char* NameOf(ibv_qp_state state) {
   switch (state) {
     case IBV_QPS_INIT:
@@ -40,7 +43,9 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
   int error = 0;
   device_.AddQueuePair(this);
   // A device that cannot send so many bytes inline returns EINVAL, and does not report its limit.
-  for (uint32_t inline_bytes : {fabric_.inline_bytes, uint32_t{64}, uint32_t{0}}) {
+  for (uint32_t inline_bytes : {fabric_.inline_bytes, kInlineSteps[0], kInlineSteps[1], kInlineSteps[2],
+                                kInlineSteps[3], uint32_t{0}}) {
+    if (inline_bytes > fabric_.inline_bytes) continue;
     attr = {};
     attr.qp_context = static_cast<AsyncEventHandler*>(this);
     attr.send_cq = *cq;
@@ -52,7 +57,7 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
     attr.cap.max_recv_wr = receives_;
     attr.cap.max_send_sge = static_cast<uint32_t>(device_.sge_max());
     attr.cap.max_recv_sge = 1;
-    attr.cap.max_inline_data = std::min(inline_bytes, fabric_.inline_bytes);
+    attr.cap.max_inline_data = inline_bytes;
     errno = 0;
     qp_ = verbs().ibv_create_qp(device_.pd(), &attr);
     if (qp_ != nullptr) break;
