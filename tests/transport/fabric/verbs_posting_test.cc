@@ -886,6 +886,18 @@ TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {
   EXPECT_EQ(FakeWorld({.folder = "/nowhere"}, {}).fabric->numa_node(), -1);
 }
 
+// One for each poller. With one for all, the interrupts of all pollers that sleep would go to one core.
+TEST(VerbsPostingTest, CompletionQueuesAreSpreadOverTheVectorsOfTheDevice) {
+  for (const auto& [count, vectors] :
+       {std::pair(2, std::vector<int>{0, 1, 0}), std::pair(1, std::vector<int>{0, 0, 0}),
+        std::pair(0, std::vector<int>{0, 0, 0}), std::pair(-3, std::vector<int>{0, 0, 0})}) {
+    FakeWorld world({.num_comp_vectors = count});
+    const auto second = world.fabric->CreateCompletionQueue(64).value();
+    const auto third = world.fabric->CreateCompletionQueue(64).value();
+    EXPECT_EQ(world.verbs.vectors, vectors);
+  }
+}
+
 TEST(VerbsPostingTest, SteadyStateRegistersNothing) {
   FakeWorld world;
   for (uint64_t i = 0; i < 1000; ++i) {

@@ -57,6 +57,7 @@ absl::Status CreationError(absl::string_view call, int error) {
 
 VerbsCompletionQueue::VerbsCompletionQueue(std::shared_ptr<VerbsDevice> device, uint32_t depth)
     : device_(std::move(device)),
+      number_(device_->TakeNumber()),
       depth_(std::clamp<uint32_t>(depth, 1, static_cast<uint32_t>(device_->attr().max_cqe))) {}
 
 absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Create(
@@ -305,8 +306,11 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
   // mapping begins at page 144, which it takes for an error (SIW_INVAL_UOBJ_KEY, 0x90000).
   const size_t index = IsSoftware(device_->attr(), device_->iwarp()) ? rings::kLargest : cqs_.size();
   const uint32_t wanted = std::max(entries, std::min(rings::CompletionQueueEntries(depth_, index), max));
+  const int vectors = std::max(device_->context()->num_comp_vectors, 1);
+  errno = 0;
   cq->cq = device_->verbs().ibv_create_cq(device_->context(), static_cast<int>(wanted),
-                                          static_cast<AsyncEventHandler*>(this), comp_channel, 0);
+                                          static_cast<AsyncEventHandler*>(this), comp_channel,
+                                          static_cast<int>(number_ % static_cast<uint32_t>(vectors)));
   if (cq->cq == nullptr)
     return CreationError(absl::StrCat("ibv_create_cq() with ", wanted, " entries"), errno);
   cq->capacity = std::max(wanted, static_cast<uint32_t>(cq->cq->cqe));

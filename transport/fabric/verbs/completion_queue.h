@@ -166,6 +166,8 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void CollectFrom(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
+  // Chooses the completion vector, and so the core that takes the interrupts of its ibv_cqs.
+  const uint32_t number_;
   const uint32_t depth_;
   std::shared_ptr<VerbsEventChannel> channel_;
   UniqueFd epoll_;

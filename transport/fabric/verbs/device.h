@@ -123,6 +123,9 @@ class VerbsDevice {
   void AddMemory(DeviceMemory* memory);
   void RemoveMemory(DeviceMemory* memory);
 
+  // 0, 1, 2, ...: one for each completion queue.
+  uint32_t TakeNumber() { return next_number_.fetch_add(1, std::memory_order_relaxed); }
+
   // Where commands that may take long run. Whatever they use outlives them: see VerbsCompletionQueue::RunCommand().
   VerbsExecutor& control() { return executor_; }
 
@@ -162,6 +165,7 @@ class VerbsDevice {
   VerbsWindowStock windows_;
   std::atomic<bool> gone_ = false;
   std::atomic<bool> proved_ = true;
+  std::atomic<uint32_t> next_number_ = 0;
 
   absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);
