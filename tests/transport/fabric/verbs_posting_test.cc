@@ -1,5 +1,7 @@
 // What verbs_fabric asks of a device, call by call.
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
@@ -896,6 +898,36 @@ TEST(VerbsPostingTest, CompletionQueuesAreSpreadOverTheVectorsOfTheDevice) {
     const auto third = world.fabric->CreateCompletionQueue(64).value();
     EXPECT_EQ(world.verbs.vectors, vectors);
   }
+}
+
+// mlx5 refuses to bind it, which would end the connection.
+TEST(VerbsPostingTest, MoreThanAWindowHoldsIsRefusedBeforeItIsPosted) {
+  constexpr uint32_t kMost = uint32_t{1} << 31;
+  constexpr size_t kBytes = size_t{3} << 30;
+  void* const memory = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  for (const bool windows : {true, false}) {
+    FakeWorld world({.windows = windows});
+    auto* const address = static_cast<uint8_t*>(memory);
+    const auto region = world.fabric->Register(address, kBytes).value();
+    EXPECT_THAT(world.qp->Grant({address, kMost, region->lkey()}, QueuePair::Access::kRead), IsOk());
+    const absl::Status more =
+        world.qp->Grant({address, kMost + 1, region->lkey()}, QueuePair::Access::kRead).status();
+    world.Poll();
+    EXPECT_THAT(world.news.told, ElementsAre("established"));
+    if (!windows) {
+      EXPECT_THAT(more, IsOk());
+      world.qp->Disconnect();
+      world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+      continue;
+    }
+    EXPECT_THAT(more, HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(std::string(more.message()),
+                AllOf(HasSubstr("2147483649 bytes"), HasSubstr("at most 2147483648")));
+    world.qp->Disconnect();
+    world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+  }
+  munmap(memory, kBytes);
 }
 
 TEST(VerbsPostingTest, SteadyStateRegistersNothing) {

@@ -9,6 +9,13 @@
 
 namespace hawser::fabric {
 
+namespace {
+
+// The most that every device can bind: mlx5 refuses more (set_bind_wr()), which would end the connection.
+constexpr uint32_t kWindowBytesMax = uint32_t{1} << 31;
+
+}  // namespace
+
 VerbsGrants::VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max)
     : device_(device), memory_(memory), windows_enabled_(windows), grants_max_(grants_max) {}
 
@@ -25,6 +32,11 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
         absl::StrCat("grant memory to a peer: RDMA device ", device_.name(), " has failed or was removed"));
   }
   if (!windows_enabled_) return GrantByRegistration(range, static_cast<int>(flag));
+  if (range.length > kWindowBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("grant memory to a peer: ", range.length,
+                                                   " bytes in one range, at most ", kWindowBytesMax,
+                                                   " can be in a memory window; send it in parts"));
+  }
   if (free_.empty()) {
     if (windows_.size() == grants_max_) return TooMany();
     absl::StatusOr<ibv_mw*> mw = device_.TakeWindow();
