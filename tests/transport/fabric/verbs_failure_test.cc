@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
+#include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 
@@ -713,6 +715,58 @@ TEST(VerbsFailureTest, WithoutAnActivePortTheDevicesAreNamed) {
   const absl::Status status = NewVerbsFabric({.library = &verbs.library()}).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Message(status), AllOf(HasSubstr("no port is active of fake0"), HasSubstr("rdma link")));
+}
+
+// A device beside that of FakeVerbs.
+struct OtherDevice {
+  OtherDevice(const char* name, ibv_transport_type transport) {
+    std::strcpy(device.name, name);
+    device.transport_type = transport;
+    context.device = &device;
+  }
+  ibv_device device = {};
+  ibv_context context = {};
+};
+
+// What `verbs` opens if no device is named.
+std::string Chosen(FakeVerbs& verbs) {
+  unsetenv("HAWSER_RDMA_DEVICE");
+  const absl::StatusOr<std::shared_ptr<VerbsDevice>> device = VerbsDevice::Open(verbs.library(), "");
+  return device.ok() ? (*device)->name() : Message(device.status());
+}
+
+// librdmacm lists it, and its port is active.
+TEST(VerbsFailureTest, ADeviceWithoutReliableConnectionsIsNotChosen) {
+  FakeVerbs verbs;
+  OtherDevice efa("efa_0", IBV_TRANSPORT_UNSPECIFIED), usnic("usnic_0", IBV_TRANSPORT_USNIC_UDP);
+  verbs.listed_before = {&efa.context, &usnic.context};
+  EXPECT_EQ(Chosen(verbs), "fake0");
+  const absl::Status named = NewVerbsFabric({.device = "efa_0", .library = &verbs.library()}).status();
+  EXPECT_THAT(named, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Message(named),
+              AllOf(HasSubstr("efa_0 has no reliable connections"), HasSubstr("another device")));
+}
+
+TEST(VerbsFailureTest, OnlyDevicesWithoutReliableConnectionsAreNone) {
+  unsetenv("HAWSER_RDMA_DEVICE");
+  FakeVerbs verbs({.reliable = false});
+  const absl::Status none = NewVerbsFabric({.library = &verbs.library()}).status();
+  EXPECT_THAT(none, HasCode(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Message(none),
+              AllOf(HasSubstr("fake0 has no reliable connections"), HasSubstr("efa"), HasSubstr("tcp://")));
+}
+
+// mana where it has raw queue pairs only: its transport says nothing of that.
+TEST(VerbsFailureTest, ADeviceThatMakesNoReliableQueuePairsIsChosenLast) {
+  OtherDevice raw("mana_0", IBV_TRANSPORT_IB);
+  {
+    FakeVerbs verbs;
+    verbs.listed_before = {&raw.context};
+    verbs.without_reliable = {&raw.context};
+    EXPECT_EQ(Chosen(verbs), "fake0");
+  }
+  FakeVerbs verbs({.create_qp_error = ENOMEM});
+  EXPECT_EQ(Chosen(verbs), "fake0") << "it may be short of memory";
 }
 
 TEST(VerbsFailureTest, AProviderThatGivesNoReasonIsNotSaidToHaveSucceeded) {

@@ -49,6 +49,32 @@ bool HasActivePort(const VerbsLibrary& verbs, ibv_context* context, uint32_t por
   return false;
 }
 
+// librdmacm lists devices of other transports, too (efa, usnic). The kernel's connection manager does not know them, so
+// listening on [::] would succeed, on no device, and connecting would fail as if there were no route.
+bool HasReliableTransport(const ibv_device& device) {
+  return device.transport_type == IBV_TRANSPORT_IB || device.transport_type == IBV_TRANSPORT_IWARP;
+}
+
+// Whether it makes reliable queue pairs at all. mana says that its transport is InfiniBand, but on a kernel or hardware
+// without RC it makes raw ones only.
+bool MakesQueuePairs(const VerbsLibrary& verbs, ibv_context& context) {
+  ibv_pd* const pd = verbs.ibv_alloc_pd(&context);
+  if (pd == nullptr) return false;
+  ibv_cq* const cq = verbs.ibv_create_cq(&context, 2, nullptr, nullptr, 0);
+  ibv_qp* qp = nullptr;
+  if (cq != nullptr) {
+    ibv_qp_init_attr attr = {};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.qp_type = IBV_QPT_RC;
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+    qp = verbs.ibv_create_qp(pd, &attr);
+  }
+  if (qp != nullptr) verbs.ibv_destroy_qp(qp);
+  if (cq != nullptr) verbs.ibv_destroy_cq(cq);
+  verbs.ibv_dealloc_pd(pd);
+  return qp != nullptr;
+}
+
 // A software device has no such file: -1.
 int ReadNumaNode(const ibv_device& device) {
   std::ifstream file(absl::StrCat(device.ibdev_path, "/device/numa_node"));
@@ -172,24 +198,43 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
     return WhyNotListed(what, "", verbs.root);
   }
   NoteOpening();
-  std::vector<std::string> names;
+  std::vector<std::string> names, unusable;
   Found found;
   ibv_context* kept = nullptr;
+  bool kept_connects = false;
   absl::Status failed;
   for (int i = 0; i < count; ++i) {
+    if (!HasReliableTransport(*list[i]->device)) {
+      unusable.push_back(list[i]->device->name);
+      continue;
+    }
     names.push_back(list[i]->device->name);
-    if (kept != nullptr || (!name.empty() && names.back() != name)) continue;
-    if (const int error = verbs.ibv_query_device(list[i], &found.attr); error != 0) {
+    if (kept_connects || (!name.empty() && names.back() != name)) continue;
+    ibv_device_attr attr = {};
+    if (const int error = verbs.ibv_query_device(list[i], &attr); error != 0) {
       failed = VerbsError(absl::StrCat("open RDMA device ", names.back()), "ibv_query_device()", error,
                           "is it still there? See `rdma link` and dmesg");
       continue;
     }
-    if (name.empty() && !HasActivePort(verbs, list[i], found.attr.phys_port_cnt)) continue;
+    if (name.empty() && !HasActivePort(verbs, list[i], attr.phys_port_cnt)) continue;
+    // A device that makes no queue pairs is taken if there is no other: they may fail for a reason that passes.
+    kept_connects = !name.empty() || MakesQueuePairs(verbs, *list[i]);
+    if (kept != nullptr && !kept_connects) continue;
     kept = list[i];
+    found.attr = attr;
   }
   if (kept == nullptr) {
     verbs.rdma_free_devices(list);
     if (!failed.ok()) return failed;
+    const bool is_unusable = std::find(unusable.begin(), unusable.end(), name) != unusable.end();
+    if (is_unusable || (name.empty() && names.empty())) {
+      const std::string why = absl::StrCat(what, ": ", name.empty() ? absl::StrJoin(unusable, ", ") : name,
+                                           " has no reliable connections (its transport is neither "
+                                           "InfiniBand nor iWARP; so it is with efa of AWS), "
+                                           "which Hawser needs: ",
+                                           name.empty() ? "use tcp://" : "use another device, or tcp://");
+      return name.empty() ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
+    }
     if (!name.empty() && KernelHas(name, verbs.root)) return WhyNotListed(what, name, verbs.root);
     return name.empty()
                ? absl::UnavailableError(absl::StrCat(what, ": no port is active of ",

@@ -57,7 +57,7 @@ class VerbsDevice {
  public:
   // The device `name` (see VerbsFabricOptions::device). The same object as before, while that lives.
   // NotFound: there is none, or none of that name; lists those that there are. PermissionDenied: it cannot be
-  // opened. Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and an ancestor
+  // opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and an ancestor
   // has opened one, even if it is closed now.
   static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
   ~VerbsDevice();

@@ -11,7 +11,7 @@ struct VerbsLibrary;
 
 struct VerbsFabricOptions {
   // As `ibv_devices` names it, "mlx5_0". Empty: what the environment variable HAWSER_RDMA_DEVICE names, else
-  // the first device with an active port.
+  // the first device with an active port that makes reliable connections (efa, usnic and some of mana do not).
   std::string device;
 
   // Retries, 0 to 6. A SEND that finds no posted receive is retried after about 1 ms, an unacknowledged
