@@ -33,6 +33,16 @@ class VerbsRouteTest : public testing::Test {
     std::filesystem::create_directories(folder);
     std::ofstream(folder + index) << netdev << "\n";
   }
+  void Mac(const std::string& netdev, const std::string& mac) {
+    const std::string folder = sysfs_ + "/class/net/" + netdev;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/address") << mac << "\n";
+  }
+  void GidValue(const std::string& device, const std::string& port, const std::string& gid) {
+    const std::string folder = sysfs_ + "/class/infiniband/" + device + "/ports/" + port + "/gids/";
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "0") << gid << "\n";
+  }
   void Sibling(const std::string& netdev, const std::string& device) {
     std::filesystem::create_directories(sysfs_ + "/class/net/" + netdev + "/device/infiniband/" + device);
   }
@@ -54,6 +64,46 @@ TEST_F(VerbsRouteTest, IpoibAndIwarpAreTheOneDeviceOfTheSameHardware) {
   EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "irdma0");
   Sibling("lo", "irdma1");
   EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "") << "one of two, and nothing says which";
+}
+
+// Their netdev may be a function of other hardware: that of erdma is virtio-net's.
+TEST_F(VerbsRouteTest, TwoIwarpDevicesAreToldApartByTheMacInTheirGid) {
+  Mac("lo", "02:42:ac:11:00:02");
+  GidValue("erdma_0", "1", "0242:ac11:0003:0000:0000:0000:0000:0000");
+  GidValue("erdma_1", "1", "0242:ac11:0002:0000:0000:0000:0000:0000");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "erdma_1");
+  Mac("lo", "02:42:ac:11:00:03");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "erdma_0");
+  Mac("lo", "02:42:ac:11:00:04");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "");
+  for (const char* odd : {"", "02:42:ac", "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:01:02:03"}) {
+    Mac("lo", odd);
+    EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "") << odd;
+  }
+}
+
+TEST_F(VerbsRouteTest, TheMacOfAPortIsThatOfItsGid) {
+  Mac("lo", "02:42:ac:11:00:02");
+  GidValue("cxgb4_0", "1", "0242:ac11:0001:0000:0000:0000:0000:0000");
+  GidValue("cxgb4_0", "2", "0242:ac11:0002:0000:0000:0000:0000:0000");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "cxgb4_0");
+}
+
+// Each place is a file, a NIC has 256, and they are looked at for each dial. So the search goes past many empty ones in
+// a row only if it has found nothing elsewhere.
+TEST_F(VerbsRouteTest, GidsBehindManyEmptyPlacesAreLookedForLast) {
+  const auto fill = [&](const std::string& device, int count) {
+    for (int i = 0; i < count; ++i) Gid(device, "1", std::to_string(i), "");
+  };
+  fill("mlx5_0", 40);
+  Gid("mlx5_0", "1", "40", "lo");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "mlx5_0");
+  fill("mlx5_1", 15);
+  Gid("mlx5_1", "1", "15", "lo");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "mlx5_1");
+  Gid("mlx5_0", "1", "12", "eth7");
+  Gid("mlx5_0", "1", "25", "eth7");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "mlx5_0") << "no sixteen in a row are empty";
 }
 
 TEST_F(VerbsRouteTest, AnAddressOfNoInterfaceOrOfNoDeviceHasNone) {

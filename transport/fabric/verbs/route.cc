@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -46,15 +47,43 @@ std::string InterfaceOf(const SocketAddress& local) {
   return "";
 }
 
-// RoCE: whether one of the device's GIDs belongs to that interface, or to a VLAN on it.
-bool HasGidOf(const std::string& interface, const std::string& device_folder) {
+// A table of GIDs has up to 256 places, most of them empty, and each is a file. The kernel gives a new GID the first empty
+// place, so after so many empty ones in a row there is hardly another.
+constexpr int kEmptyInARow = 16;
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+// RoCE: whether one of the device's GIDs belongs to that interface, or to a VLAN on it. Looks at no more behind
+// `empty_max` empty places in a row.
+bool HasGidOf(const std::string& interface, const std::string& device_folder, int empty_max) {
   for (const std::string& port : Entries(device_folder + "/ports")) {
-    const std::string gids = absl::StrCat(device_folder, "/ports/", port, "/gid_attrs/ndevs");
-    for (const std::string& index : Entries(gids)) {
+    const std::string gids = absl::StrCat(device_folder, "/ports/", port, "/gid_attrs/ndevs/");
+    int empty = 0;
+    for (int index = 0; empty < empty_max; ++index) {
+      std::ifstream file(absl::StrCat(gids, index));
+      if (!file.is_open()) break;
       std::string netdev;
-      std::ifstream(absl::StrCat(gids, "/", index)) >> netdev;  // Fails where there is no GID.
+      file >> netdev;  // Fails where there is no GID.
       if (netdev == interface) return true;
+      empty = netdev.empty() ? empty + 1 : 0;
     }
+  }
+  return false;
+}
+
+std::string ReadWord(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
+// iWARP: whether the device's GID is the MAC of the interface, `mac`, followed by zeros (irdma_iw_query_gid(),
+// erdma_query_gid(), c4iw_query_gid(), siw_query_gid()).
+bool HasGidOfMac(const std::string& mac, const std::string& device_folder) {
+  if (mac.size() != 17) return false;  // "02:42:ac:11:00:02"
+  const auto pair = [&](size_t i) { return absl::StrCat(mac.substr(6 * i, 2), mac.substr(6 * i + 3, 2)); };
+  const std::string gid = absl::StrCat(pair(0), ":", pair(1), ":", pair(2), ":0000:0000:0000:0000:0000");
+  for (const std::string& port : Entries(device_folder + "/ports")) {
+    if (ReadWord(absl::StrCat(device_folder, "/ports/", port, "/gids/0")) == gid) return true;
   }
   return false;
 }
@@ -64,15 +93,24 @@ bool HasGidOf(const std::string& interface, const std::string& device_folder) {
 std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) {
   const std::string interface = InterfaceOf(local);
   if (interface.empty()) return "";
-  const std::string devices = sysfs + "/class/infiniband";
-  for (const std::string& device : Entries(devices)) {
-    if (HasGidOf(interface, absl::StrCat(devices, "/", device))) return device;
+  const std::string folder = sysfs + "/class/infiniband/";
+  const std::vector<std::string> devices = Entries(folder);
+  const std::string mac = ReadWord(absl::StrCat(sysfs, "/class/net/", interface, "/address"));
+  for (const std::string& device : devices) {
+    if (HasGidOf(interface, folder + device, kEmptyInARow)) return device;
   }
-  // IPoIB and iWARP: interface and device are functions of one piece of hardware. Hardware with several ports
-  // has several devices, and this folder does not name the right one.
+  for (const std::string& device : devices) {
+    if (HasGidOfMac(mac, folder + device)) return device;
+  }
+  // IPoIB: interface and device are functions of one piece of hardware. Hardware with several ports has several
+  // devices, and this folder does not name the right one.
   const std::vector<std::string> siblings =
       Entries(absl::StrCat(sysfs, "/class/net/", interface, "/device/infiniband"));
-  return siblings.size() == 1 ? siblings.front() : "";
+  if (siblings.size() == 1) return siblings.front();
+  for (const std::string& device : devices) {
+    if (HasGidOf(interface, folder + device, kNoLimit)) return device;
+  }
+  return "";
 }
 
 size_t VerbsDeviceCount(const std::string& sysfs) { return Entries(sysfs + "/class/infiniband").size(); }
