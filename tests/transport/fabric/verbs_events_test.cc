@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/tests/transport/fabric/nic_profiles.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
@@ -32,6 +33,10 @@ SocketAddress Peer() {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+// What holds on each NIC.
+class VerbsEventsOnNicTest : public OnEachNic {};
+INSTANTIATE_ON_EACH_NIC(VerbsEventsOnNicTest);
+
 SocketAddress V6(const in6_addr& host) {
   sockaddr_in6 v6 = {};
   v6.sin6_family = AF_INET6;
@@ -41,8 +46,8 @@ SocketAddress V6(const in6_addr& host) {
 }
 
 // A bond went over to its other link: the queue pair would send on the old one till its retries are used up.
-TEST(VerbsEventsTest, AddressThatMovesToAnotherLinkEndsTheConnectionAtOnce) {
-  FakeWorld world;
+TEST_P(VerbsEventsOnNicTest, AddressThatMovesToAnotherLinkEndsTheConnectionAtOnce) {
+  FakeWorld world(nic());
   ASSERT_THAT(world.Receive(1), IsOk());
   world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_ADDR_CHANGE);
   world.Poll();
@@ -52,8 +57,8 @@ TEST(VerbsEventsTest, AddressThatMovesToAnotherLinkEndsTheConnectionAtOnce) {
 }
 
 // Any address that comes to or goes from the port makes such an event; the next connection is resolved anew.
-TEST(VerbsEventsTest, GidAndLidChangesLeaveLiveConnectionsAlone) {
-  FakeWorld world;
+TEST_P(VerbsEventsOnNicTest, GidAndLidChangesLeaveLiveConnectionsAlone) {
+  FakeWorld world(nic());
   for (ibv_event_type event : {IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE, IBV_EVENT_SM_CHANGE,
                                IBV_EVENT_PKEY_CHANGE, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE}) {
     world.verbs.AsyncEvent(event);
@@ -85,8 +90,8 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
 
 // ibv_get_async_event() takes the next one, whichever library it is for: another one of the process that uses
 // librdmacm would wait for its own in vain.
-TEST(VerbsEventsTest, EventsOfTheContextThatLibrdmacmSharesAreLeftAlone) {
-  FakeWorld world;
+TEST_P(VerbsEventsOnNicTest, EventsOfTheContextThatLibrdmacmSharesAreLeftAlone) {
+  FakeWorld world(nic());
   world.verbs.AsyncEvent(IBV_EVENT_QP_ACCESS_ERR);
   world.Poll();
   EXPECT_THAT(world.verbs.contexts_read, ElementsAre(world.verbs.context.async_fd));
@@ -124,9 +129,9 @@ TEST(VerbsEventsTest, AQueuePairThatCannotBeMovedFailsTheConnection) {
   }
 }
 
-TEST(VerbsEventsTest, APeerThatLeavesBehindItsAnswerEndsTheConnectionOnce) {
+TEST_P(VerbsEventsOnNicTest, APeerThatLeavesBehindItsAnswerEndsTheConnectionOnce) {
   for (rdma_cm_event_type type : {RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_DISCONNECTED}) {
-    FakeWorld world({}, {}, /*connect=*/false);
+    FakeWorld world(nic(), {}, /*connect=*/false);
     ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
     for (int i = 0; i < 1600 && world.verbs.connects == 0; ++i) world.Poll(1);
     world.verbs.CmEvent(world.verbs.newest_id, type);
@@ -215,8 +220,8 @@ TEST(VerbsEventsTest, AnAddressOfIpv6IsRefusedWithAReasonWhereTheDeviceHasNone) 
 }
 
 // What the connection manager says of a port that another listener has on one address.
-TEST(VerbsEventsTest, AllAddressesThatAreNotAvailableAreInUse) {
-  FakeWorld world;
+TEST_P(VerbsEventsOnNicTest, AllAddressesThatAreNotAvailableAreInUse) {
+  FakeWorld world(nic());
   RequestRecorder requests;
   world.verbs.fail_once["rdma_bind_addr"] = EADDRNOTAVAIL;
   const absl::Status all = world.fabric->Listen(*world.completion_queue, V6(in6addr_any), requests).status();

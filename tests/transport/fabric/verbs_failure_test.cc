@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/tests/transport/fabric/nic_profiles.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/errors.h"
@@ -42,7 +43,11 @@ SocketAddress Peer() {
   return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
 }
 
-TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
+// What holds on each NIC.
+class VerbsFailureOnNicTest : public OnEachNic {};
+INSTANTIATE_ON_EACH_NIC(VerbsFailureOnNicTest);
+
+TEST_P(VerbsFailureOnNicTest, CompletionCodesKeepTheirMeaning) {
   const std::pair<ibv_wc_status, CompletionStatus> codes[] = {
       {IBV_WC_LOC_LEN_ERR, CompletionStatus::kLocalError},
       {IBV_WC_LOC_QP_OP_ERR, CompletionStatus::kLocalError},
@@ -58,7 +63,7 @@ TEST(VerbsFailureTest, CompletionCodesKeepTheirMeaning) {
       {IBV_WC_GENERAL_ERR, CompletionStatus::kLocalError},
   };
   for (const auto& [verbs, expected] : codes) {
-    FakeWorld world;
+    FakeWorld world(nic());
     ASSERT_THAT(world.Post(1, /*signaled=*/false), IsOk());
     ASSERT_THAT(world.Post(2), IsOk());
     world.verbs.CompleteSends(1, verbs);
@@ -108,16 +113,16 @@ TEST(VerbsFailureTest, ADeviceThatFailsAfterDisconnectGivesTheRestBack) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
 }
 
-TEST(VerbsFailureTest, AQueuePairThatTheDeviceGivesUpIsTold) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, AQueuePairThatTheDeviceGivesUpIsTold) {
+  FakeWorld world(nic());
   world.verbs.AsyncEvent(IBV_EVENT_QP_ACCESS_ERR);
   world.Poll();
   EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kDataLoss));
   EXPECT_THAT(Message(world.news.why), HasSubstr("IBV_EVENT_QP_ACCESS_ERR"));
 }
 
-TEST(VerbsFailureTest, NewsThatWasReadBeforeItsQueuePairWasDestroyedFindsNobody) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, NewsThatWasReadBeforeItsQueuePairWasDestroyedFindsNobody) {
+  FakeWorld world(nic());
   world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
   world.verbs.on_async_event_read = [&] {
     world.qp->Disconnect();
@@ -195,8 +200,8 @@ constexpr rdma_cm_event_type kNothingFollowsFromThese[] = {
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_ADDR_RESOLVED,
     RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_CONNECT_RESPONSE};
 
-TEST(VerbsFailureTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
+  FakeWorld world(nic());
   for (rdma_cm_event_type event : kNothingFollowsFromThese) {
     world.verbs.CmEvent(world.verbs.newest_id, event);
     world.Poll();
@@ -207,8 +212,8 @@ TEST(VerbsFailureTest, NewsThatSaysNothingOfALiveConnectionLeavesItAlone) {
   EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
 }
 
-TEST(VerbsFailureTest, ARejectionOfALiveConnectionEndsItOnce) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, ARejectionOfALiveConnectionEndsItOnce) {
+  FakeWorld world(nic());
   for (int i = 0; i < 2; ++i) {
     world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_REJECTED, 10);
     world.Poll();
@@ -217,8 +222,8 @@ TEST(VerbsFailureTest, ARejectionOfALiveConnectionEndsItOnce) {
   EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
 }
 
-TEST(VerbsFailureTest, LateNewsOfAConnectionThatHasEndedIsIgnored) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, LateNewsOfAConnectionThatHasEndedIsIgnored) {
+  FakeWorld world(nic());
   world.verbs.CmEvent(world.verbs.newest_id, RDMA_CM_EVENT_DISCONNECTED);
   world.Poll();
   for (rdma_cm_event_type event : kNothingFollowsFromThese) {
@@ -232,8 +237,8 @@ TEST(VerbsFailureTest, LateNewsOfAConnectionThatHasEndedIsIgnored) {
 }
 
 // Of a completion that failed, before the connection manager knows.
-TEST(VerbsFailureTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
-  FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+TEST_P(VerbsFailureOnNicTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
+  FakeWorld world(nic(), {.receive_depth = 8}, /*connect=*/false);
   RequestRecorder requests;
   const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
   rdma_cm_id* const id = world.verbs.ConnectRequest(world.verbs.newest_id);
@@ -253,8 +258,8 @@ TEST(VerbsFailureTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
   EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
 }
 
-TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
+  FakeWorld world(nic());
   const Sge sge = world.At(0, 10);
   const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
   const SendWorkRequest chain[] = {request, request, request};
@@ -267,8 +272,8 @@ TEST(VerbsFailureTest, APostThatFailsHalfwayPostedNothingToItsCaller) {
 }
 
 // The end gives back what is outstanding; nothing of a post that failed is.
-TEST(VerbsFailureTest, WhatAPostThatFailedDidNotPostIsNotGivenBackAtTheEnd) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, WhatAPostThatFailedDidNotPostIsNotGivenBackAtTheEnd) {
+  FakeWorld world(nic());
   const Sge sge = world.At(0, 10);
   const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}};
   const SendWorkRequest chain[] = {request, request, request};
@@ -281,8 +286,8 @@ TEST(VerbsFailureTest, WhatAPostThatFailedDidNotPostIsNotGivenBackAtTheEnd) {
   EXPECT_TRUE(world.completions.empty());
 }
 
-TEST(VerbsFailureTest, WhatWasNotPolledYetGoesWithItsQueuePair) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, WhatWasNotPolledYetGoesWithItsQueuePair) {
+  FakeWorld world(nic());
   world.qp->Revoke(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey,
                    5);  // Complete at once.
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
@@ -290,8 +295,8 @@ TEST(VerbsFailureTest, WhatWasNotPolledYetGoesWithItsQueuePair) {
   EXPECT_TRUE(world.completions.empty());
 }
 
-TEST(VerbsFailureTest, AFlushedReceiveDoesNotHideThatThePeerDisconnected) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, AFlushedReceiveDoesNotHideThatThePeerDisconnected) {
+  FakeWorld world(nic());
   ASSERT_THAT(world.Receive(1), IsOk());
   world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
   world.Poll();
@@ -301,8 +306,8 @@ TEST(VerbsFailureTest, AFlushedReceiveDoesNotHideThatThePeerDisconnected) {
   EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
 }
 
-TEST(VerbsFailureTest, LateNewsOfTheConnectionManagerIsIgnored) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, LateNewsOfTheConnectionManagerIsIgnored) {
+  FakeWorld world(nic());
   for (rdma_cm_event_type event :
        {RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_REJECTED,
         RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_ADDR_CHANGE}) {
@@ -357,9 +362,9 @@ TEST(VerbsFailureTest, ARejectionOverIwarpMayBeOfAClosedPort) {
   }
 }
 
-TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {
+TEST_P(VerbsFailureOnNicTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {
   for (size_t posted : {0, 1, 2}) {
-    FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+    FakeWorld world(nic(), {.receive_depth = 8}, /*connect=*/false);
     for (uint64_t i = 0; i < 3; ++i) ASSERT_THAT(world.Receive(i), IsOk());
     world.verbs.fail_receive_at = posted;
     Connect(world);
@@ -373,9 +378,9 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) 
   }
 }
 
-TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndThePeerHearsWhy) {
+TEST_P(VerbsFailureOnNicTest, ReceivesThatCannotBePostedFailAcceptingAndThePeerHearsWhy) {
   for (size_t posted : {0, 1}) {
-    FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+    FakeWorld world(nic(), {.receive_depth = 8}, /*connect=*/false);
     RequestRecorder requests;
     const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
     world.verbs.ConnectRequest(world.verbs.newest_id);
@@ -396,14 +401,14 @@ TEST(VerbsFailureTest, ReceivesThatCannotBePostedFailAcceptingAndThePeerHearsWhy
 
 // The request of a peer that dials tcp:// must never be taken for one that came over RDMA, and its queue
 // neither.
-TEST(VerbsFailureTest, WhatTheTcpFabricHasMadeIsRefused) {
+TEST_P(VerbsFailureOnNicTest, WhatTheTcpFabricHasMadeIsRefused) {
   class Foreign final : public ConnectRequest {
    public:
     absl::string_view private_data() const override { return ""; }
     SocketAddress peer_address() const override { return Peer(); }
     void Reject(absl::string_view) override {}
   };
-  FakeWorld world({}, {}, /*connect=*/false);
+  FakeWorld world(nic(), {}, /*connect=*/false);
   Foreign request;
   EXPECT_THAT(world.qp->Accept(request, ""), HasCode(absl::StatusCode::kInvalidArgument));
   const std::unique_ptr<Fabric> tcp = CreateTcpFabric();
@@ -415,8 +420,8 @@ TEST(VerbsFailureTest, WhatTheTcpFabricHasMadeIsRefused) {
               HasCode(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(VerbsFailureTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasCompletedKeepsItsStatus) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, AfterDisconnectWithNothingToTellTheLastOneByWhatHasCompletedKeepsItsStatus) {
+  FakeWorld world(nic());
   ASSERT_THAT(world.Post(1), IsOk());
   ASSERT_THAT(world.Post(2, /*signaled=*/false), IsOk());
   world.verbs.CompleteSends(1);
@@ -442,8 +447,8 @@ TEST(VerbsFailureTest, CreatingAQueuePairWithoutMemoryNamesTheLimit) {
               AllOf(HasSubstr("ibv_create_qp()"), HasSubstr("ENOMEM"), HasSubstr("ulimit -l")));
 }
 
-TEST(VerbsFailureTest, ARouteOverAnotherDeviceNamesTheOption) {
-  FakeWorld world({}, {}, /*connect=*/false);
+TEST_P(VerbsFailureOnNicTest, ARouteOverAnotherDeviceNamesTheOption) {
+  FakeWorld world(nic(), {}, /*connect=*/false);
   ibv_device device = {};
   std::strcpy(device.name, "other1");
   ibv_context other = {};
@@ -465,8 +470,8 @@ absl::Status ConnectAnother(FakeWorld& world, const QueuePairOptions& options = 
   return why;
 }
 
-TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) {
+  FakeWorld world(nic());
   const size_t registered = world.verbs.registrations.size();
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
   world.Poll();
@@ -478,8 +483,8 @@ TEST(VerbsFailureTest, ADeviceThatFailedIsOpenedAgainWhenItsConnectionsAreGone) 
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
-TEST(VerbsFailureTest, MemoryOfWhileTheDeviceWasGoneIsRegisteredWhenItIsBack) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, MemoryOfWhileTheDeviceWasGoneIsRegisteredWhenItIsBack) {
+  FakeWorld world(nic());
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
   world.Poll();
   std::vector<uint8_t> memory(4096);
@@ -491,8 +496,8 @@ TEST(VerbsFailureTest, MemoryOfWhileTheDeviceWasGoneIsRegisteredWhenItIsBack) {
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
-TEST(VerbsFailureTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
-  FakeWorld world({}, {}, /*connect=*/false);
+TEST_P(VerbsFailureOnNicTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
+  FakeWorld world(nic(), {}, /*connect=*/false);
   world.verbs.fail_once["rdma_create_id"] = EMFILE;
   EXPECT_THAT(world.qp->Connect(Peer(), ""), HasCode(absl::StatusCode::kResourceExhausted));
   Connect(world);
@@ -504,9 +509,9 @@ TEST(VerbsFailureTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
 }
 
-TEST(VerbsFailureTest, ACompletionQueueThatFailedGetsNoNewQueuePairs) {
+TEST_P(VerbsFailureOnNicTest, ACompletionQueueThatFailedGetsNoNewQueuePairs) {
   const QueuePairOptions small = {.send_depth = 8, .receive_depth = 8};
-  FakeWorld world({}, small);
+  FakeWorld world(nic(), small);
   const ibv_cq* const failed = world.verbs.created.send_cq;
   world.verbs.AsyncEvent(IBV_EVENT_CQ_ERR);
   world.Poll();
@@ -517,8 +522,8 @@ TEST(VerbsFailureTest, ACompletionQueueThatFailedGetsNoNewQueuePairs) {
 }
 
 // Its asynchronous events are read once.
-TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
+  FakeWorld world(nic());
   unsetenv("HAWSER_RDMA_DEVICE");
   const std::shared_ptr<Fabric> any = NewVerbsFabric({.library = &world.verbs.library()}).value();
   const auto completion_queue = any->CreateCompletionQueue(64).value();
@@ -536,8 +541,8 @@ TEST(VerbsFailureTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
 }
 
 // Or librdmacm 44 may lose sight of one.
-TEST(VerbsFailureTest, DevicesAreListedOnOneThreadOnly) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, DevicesAreListedOnOneThreadOnly) {
+  FakeWorld world(nic());
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
   world.Poll();
   world.qp.reset();
@@ -548,16 +553,16 @@ TEST(VerbsFailureTest, DevicesAreListedOnOneThreadOnly) {
 }
 
 // As librdmacm 44 does where others list the devices, too. The device is ours, and stays as it is.
-TEST(VerbsFailureTest, ADeviceThatLibrdmacmOpenedASecondTimeIsStillTheSame) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, ADeviceThatLibrdmacmOpenedASecondTimeIsStillTheSame) {
+  FakeWorld world(nic());
   ibv_context second = world.verbs.cm_context;
   world.verbs.route_over = world.verbs.listed = &second;
   EXPECT_THAT(ConnectAnother(world), IsOk());
   EXPECT_THAT(world.news.told, ElementsAre("established"));
 }
 
-TEST(VerbsFailureTest, NoRouteFailsTheConnectionNotTheCall) {
-  FakeWorld world({}, {}, /*connect=*/false);
+TEST_P(VerbsFailureOnNicTest, NoRouteFailsTheConnectionNotTheCall) {
+  FakeWorld world(nic(), {}, /*connect=*/false);
   world.verbs.fail_once["rdma_resolve_addr"] = ENETUNREACH;
   Connect(world);
   EXPECT_THAT(world.news.told, ElementsAre("failed"));
@@ -565,8 +570,8 @@ TEST(VerbsFailureTest, NoRouteFailsTheConnectionNotTheCall) {
 }
 
 // The kernel has one errno for an interface without a device and for a device without a GID of its address.
-TEST(VerbsFailureTest, ADeviceWithoutAGidOfTheAddressIsPossible) {
-  FakeWorld world({}, {}, /*connect=*/false);
+TEST_P(VerbsFailureOnNicTest, ADeviceWithoutAGidOfTheAddressIsPossible) {
+  FakeWorld world(nic(), {}, /*connect=*/false);
   world.verbs.fail_once["RDMA_CM_EVENT_ADDR_RESOLVED"] = ENODEV;
   Connect(world);
   EXPECT_THAT(world.news.told, ElementsAre("failed"));
@@ -584,8 +589,8 @@ TEST(VerbsFailureTest, ADeviceWithoutAGidOfTheAddressIsPossible) {
               AllOf(HasSubstr("listen on 10.0.0.2:7470"), HasSubstr("ENODEV"), HasSubstr("no GID of")));
 }
 
-TEST(VerbsFailureTest, AMemlockLimitIsNamed) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, AMemlockLimitIsNamed) {
+  FakeWorld world(nic());
   world.verbs.fail_once["ibv_reg_mr"] = ENOMEM;
   const absl::Status status = world.fabric->Register(world.memory.data(), 100).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
@@ -636,16 +641,16 @@ TEST(VerbsFailureTest, ADeviceThatFailsGivesSendsThatWaitBackLast) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
 }
 
-TEST(VerbsFailureTest, MemoryThatTheKernelRefusesToAChildSaysFork) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, MemoryThatTheKernelRefusesToAChildSaysFork) {
+  FakeWorld world(nic());
   world.verbs.fail_once["ibv_reg_mr"] = EACCES;
   const absl::Status status = world.fabric->Register(world.memory.data(), 100).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(Message(status), HasSubstr("fork()"));
 }
 
-TEST(VerbsFailureTest, AChildAfterForkIsToldAtItsFirstUseAndTouchesNothing) {
-  FakeWorld world;
+TEST_P(VerbsFailureOnNicTest, AChildAfterForkIsToldAtItsFirstUseAndTouchesNothing) {
+  FakeWorld world(nic());
   const pid_t child = fork();
   if (child == 0) {
     const absl::Status register_status = world.fabric->Register(world.memory.data(), 100).status();

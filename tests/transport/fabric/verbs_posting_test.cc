@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
+#include "hawser/tests/transport/fabric/nic_profiles.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/windows.h"
 
@@ -36,6 +37,10 @@ sockaddr_in Somebody() {
   return v4;
 }
 
+// What holds on each NIC.
+class VerbsPostingOnNicTest : public OnEachNic {};
+INSTANTIATE_ON_EACH_NIC(VerbsPostingOnNicTest);
+
 TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
   FakeWorld world;
   std::vector<SendWorkRequest> chain;
@@ -55,8 +60,8 @@ TEST(VerbsPostingTest, AChainIsOnePostOfAsManyWorkRequests) {
 }
 
 // ibv_poll_cq(3): of a failed completion only wr_id, status and qp_num are set.
-TEST(VerbsPostingTest, AFailedReceiveHasNoLength) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, AFailedReceiveHasNoLength) {
+  FakeWorld world(nic());
   ASSERT_THAT(world.Receive(3), IsOk());
   world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR, 0xdbdbdbdb);
   world.Poll();
@@ -65,8 +70,8 @@ TEST(VerbsPostingTest, AFailedReceiveHasNoLength) {
 }
 
 // Which fields a work request has depends on its opcode. No provider is given others, whatever the caller left there.
-TEST(VerbsPostingTest, ASendNamesNoMemory) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, ASendNamesNoMemory) {
+  FakeWorld world(nic());
   const Sge sges[] = {world.At(0, 300)};
   std::vector<SendWorkRequest> chain(
       2, {.signaled = true, .sges = sges, .remote_address = 0xa5a5a5a5a5a5, .rkey = 0xa5a5});
@@ -81,8 +86,8 @@ TEST(VerbsPostingTest, ASendNamesNoMemory) {
   EXPECT_EQ(posted[1].wr.wr.rdma.rkey, 0xa5a5u);
 }
 
-TEST(VerbsPostingTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnectionIs) {
-  FakeWorld world({}, {.receive_depth = 8}, /*connect=*/false);
+TEST_P(VerbsPostingOnNicTest, ReceivesPostedBeforeConnectingGoInOnePostBeforeTheConnectionIs) {
+  FakeWorld world(nic(), {.receive_depth = 8}, /*connect=*/false);
   for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Receive(i), IsOk());
   sockaddr_in v4 = {};
   v4.sin_family = AF_INET;
@@ -401,8 +406,8 @@ TEST(VerbsPostingTest, ASendDoesNotWaitForABindThatIsRevokedBefore) {
   EXPECT_EQ(world.verbs.send_chains[1].size(), 1u);
 }
 
-TEST(VerbsPostingTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted) {
+  FakeWorld world(nic());
   for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/false), IsOk());
   world.verbs.CompleteSends(8);  // Silently.
   world.Poll();
@@ -412,8 +417,8 @@ TEST(VerbsPostingTest, WithoutSignalingTheSendQueueIsFullAndNothingMoreIsPosted)
   EXPECT_EQ(world.verbs.send_chains.size(), 8u);
 }
 
-TEST(VerbsPostingTest, ASignaledCompletionProvesThoseBeforeIt) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, ASignaledCompletionProvesThoseBeforeIt) {
+  FakeWorld world(nic());
   for (uint64_t i = 0; i < 8; ++i) ASSERT_THAT(world.Post(i, /*signaled=*/i == 5), IsOk());
   world.verbs.CompleteSends(8);
   world.Poll();
@@ -532,8 +537,8 @@ TEST(VerbsPostingTest, EachFurtherCompletionQueueIsTwiceAsLarge) {
 }
 
 // Nothing tells of it any more, so a wait that did not look would be one of 10 s.
-TEST(VerbsPostingTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSleptOn) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSleptOn) {
+  FakeWorld world(nic());
   ASSERT_THAT(world.Post(1), IsOk());
   world.completion_queue->Wait(absl::ZeroDuration());  // Arms, and forgets what woke it before.
   world.verbs.CompleteSends(1);
@@ -556,9 +561,9 @@ TEST(VerbsPostingTest, ACompletionThatArrivesJustBeforeItsQueueIsArmedIsNotSlept
 }
 
 // A look before sleeping takes some tens of completions. What it leaves in the queue makes no event either.
-TEST(VerbsPostingTest, ManyCompletionsThatArriveJustBeforeTheirQueueIsArmedAreNotSleptOn) {
+TEST_P(VerbsPostingOnNicTest, ManyCompletionsThatArriveJustBeforeTheirQueueIsArmedAreNotSleptOn) {
   constexpr uint32_t kCount = 100;
-  FakeWorld world({}, {.send_depth = 8, .receive_depth = kCount});
+  FakeWorld world(nic(), {.send_depth = 8, .receive_depth = kCount});
   for (uint64_t i = 0; i < kCount; ++i) ASSERT_THAT(world.Receive(i), IsOk());
   world.verbs.on_arm = [&] { world.verbs.CompleteReceives(kCount); };
   while (world.completions.size() < kCount) {
@@ -572,8 +577,8 @@ TEST(VerbsPostingTest, ManyCompletionsThatArriveJustBeforeTheirQueueIsArmedAreNo
 }
 
 // ibv_destroy_cq() waits until they are; FakeVerbs looks.
-TEST(VerbsPostingTest, TheEventsOfACompletionQueueAreAcknowledgedBeforeItIsDestroyed) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, TheEventsOfACompletionQueueAreAcknowledgedBeforeItIsDestroyed) {
+  FakeWorld world(nic());
   for (uint64_t i = 0; i < 100; ++i) {
     ASSERT_THAT(world.Post(i), IsOk());
     world.completion_queue->Wait(absl::ZeroDuration());  // Arms.
@@ -628,9 +633,9 @@ TEST(VerbsPostingTest, TheSideThatAcceptsHasFiniteRetriesAndShortTimersToo) {
 }
 
 // Whatever fails before rdma_accept(): the peer hears why.
-TEST(VerbsPostingTest, ARequestThatCannotBeAcceptedIsRejectedWithAReason) {
+TEST_P(VerbsPostingOnNicTest, ARequestThatCannotBeAcceptedIsRejectedWithAReason) {
   for (ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-    AskedWorld world;
+    AskedWorld world(nic());
     world.verbs.refuse_state = state;
     ASSERT_THAT(world.qp->Accept(*world.TakeRequest(), "yes"), IsOk());
     world.Poll();
@@ -639,8 +644,8 @@ TEST(VerbsPostingTest, ARequestThatCannotBeAcceptedIsRejectedWithAReason) {
   }
 }
 
-TEST(VerbsPostingTest, TheSideThatAcceptsAdoptsWhatThePeersNicOffers) {
-  AskedWorld world;
+TEST_P(VerbsPostingOnNicTest, TheSideThatAcceptsAdoptsWhatThePeersNicOffers) {
+  AskedWorld world(nic());
   world.verbs.ece = {.vendor_id = 0x10, .options = 3, .comp_mask = 0};
   world.verbs.peers_ece = {.vendor_id = 0x10, .options = 1, .comp_mask = 0};
   ASSERT_THAT(world.qp->Accept(*world.TakeRequest(), "yes"), IsOk());
@@ -649,8 +654,8 @@ TEST(VerbsPostingTest, TheSideThatAcceptsAdoptsWhatThePeersNicOffers) {
   EXPECT_EQ(world.verbs.ece_offered.size(), 1u);
 }
 
-TEST(VerbsPostingTest, APeerThatSpeaksFirstIsTakenForAHandshakeThatIsDone) {
-  AskedWorld world;
+TEST_P(VerbsPostingOnNicTest, APeerThatSpeaksFirstIsTakenForAHandshakeThatIsDone) {
+  AskedWorld world(nic());
   ASSERT_THAT(world.qp->Accept(*world.TakeRequest(), ""), IsOk());
   world.verbs.AsyncEvent(IBV_EVENT_COMM_EST);
   world.Poll();
@@ -663,8 +668,8 @@ TEST(VerbsPostingTest, APeerThatSpeaksFirstIsTakenForAHandshakeThatIsDone) {
   EXPECT_THAT(world.news.told, ElementsAre("established"));
 }
 
-TEST(VerbsPostingTest, AConnectionThatAnotherCompletionQueueAcceptsHasItsEventsThere) {
-  AskedWorld world;
+TEST_P(VerbsPostingOnNicTest, AConnectionThatAnotherCompletionQueueAcceptsHasItsEventsThere) {
+  AskedWorld world(nic());
   const auto queue = world.fabric->CreateCompletionQueue(64).value();
   Another another(world, *queue);
   ASSERT_THAT(another.qp->Accept(*world.TakeRequest(), ""), IsOk());
@@ -930,8 +935,8 @@ TEST(VerbsPostingTest, MoreThanAWindowHoldsIsRefusedBeforeItIsPosted) {
   munmap(memory, kBytes);
 }
 
-TEST(VerbsPostingTest, SteadyStateRegistersNothing) {
-  FakeWorld world;
+TEST_P(VerbsPostingOnNicTest, SteadyStateRegistersNothing) {
+  FakeWorld world(nic());
   for (uint64_t i = 0; i < 1000; ++i) {
     ASSERT_THAT(world.Receive(i), IsOk());
     ASSERT_THAT(world.Post(i, /*signaled=*/i % 4 == 3), IsOk());
