@@ -66,6 +66,9 @@ void Inbound::OnAdmitted(Lease sink) {
     if (entry.rkey != 0) segments_.push_back({entry.address, entry.rkey, entry.length_bytes});
   }
   message_->SetSink(std::move(sink));
+  if (segments_.size() > 1 || parsed.remote_bytes > kReadChunkBytes) {
+    inbounds_->OpenSink(*this, parsed.remote_bytes);
+  }
   inbounds_->Start(*this);
 }
 
@@ -125,6 +128,19 @@ void Inbounds::Start(Inbound& inbound) {
   Pump();
 }
 
+void Inbounds::OpenSink(Inbound& inbound, uint64_t bytes) {
+  if (!port_.carries_traffic()) return;
+  inbound.sink_is_open_ = true;
+  port_.queue_pair().OpenSink(inbound.sink_, bytes);
+}
+
+// Before anything else gets the memory. When the connection has failed, the fabric closes it by itself.
+void Inbounds::CloseSink(Inbound& inbound) {
+  if (std::exchange(inbound.sink_is_open_, false) && port_.carries_traffic()) {
+    port_.queue_pair().CloseSink(inbound.sink_begin_);
+  }
+}
+
 // A push arrives whether it is taken or not, so it needs neither a turn nor a share of the READ budget.
 void Inbounds::TakePush(Inbound& inbound) {
   if (failed_ || inbound.exhausted()) return;
@@ -155,6 +171,7 @@ bool Inbounds::Stop(Inbound& inbound) {
   if (inbound.holds_memory()) admission_.OnPullEnded(inbound);
   inbound.Move(Inbound::Event::kStopped);
   if (inbound.outstanding_ != 0) return false;
+  CloseSink(inbound);
   if (inbound.state_ == State::kStopping) inbound.Move(Inbound::Event::kLastRead);
   inbound.message_.reset();
   return true;
@@ -237,6 +254,7 @@ void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
 
 void Inbounds::End(Inbound& inbound) {
   Dequeue(inbound);
+  CloseSink(inbound);
   admission_.OnPullEnded(inbound);
   // The connection has failed and its handlers were notified. The message is kept until the fabric no longer
   // writes to it.

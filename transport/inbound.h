@@ -96,6 +96,7 @@ class Inbound final : public Pull, public ReadOwner {
   State state_ = State::kIdle;
   bool was_short_ = false;
   bool queued_ = false;  // In Inbounds::ready_.
+  bool sink_is_open_ = false;
   uint16_t slot_ = 0;
   Inbounds* inbounds_ = nullptr;
   Owner* owner_ = nullptr;
@@ -162,6 +163,9 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   friend class Inbound;
 
   void Start(Inbound& inbound);
+  // Of a message that takes several READs: see fabric::QueuePair. `bytes` are READ.
+  void OpenSink(Inbound& inbound, uint64_t bytes);
+  void CloseSink(Inbound& inbound);
   void TakePush(Inbound& inbound);
   void OnQueued(Inbound& inbound, uint32_t bytes);
   void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok);

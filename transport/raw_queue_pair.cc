@@ -192,6 +192,9 @@ absl::StatusOr<int64_t> RawQueuePair::Read(const fabric::Granted& from, int64_t 
   int64_t posted = 0, done = 0;
   reads_done_ = 0;
   bool more = true;
+  // As for a message of many READs: the region has the sinks first.
+  const uint64_t sinks_bytes = sinks_.size() * uint64_t{sinks_[0].length};
+  queue_pair_->OpenSink(sinks_[0].address, sinks_bytes);
   while (more || done < posted) {
     if (more) {
       const int64_t count = std::min(depth - (posted - done), reads_max - posted);
@@ -207,6 +210,7 @@ absl::StatusOr<int64_t> RawQueuePair::Read(const fabric::Granted& from, int64_t 
       more = more && posted < reads_max && fabric::MonotonicNs() < end_ns;
     }
   }
+  queue_pair_->CloseSink(sinks_[0].address);
   return done;
 }
 

@@ -86,6 +86,10 @@ class PlainFabric final : public fabric::Fabric {
       return real_->Grant(range, access);
     }
     void Revoke(uint32_t rkey, uint64_t wr_id) override { real_->Revoke(rkey, wr_id); }
+    void OpenSink(uint8_t* address, uint64_t length_bytes) override {
+      real_->OpenSink(address, length_bytes);
+    }
+    void CloseSink(const uint8_t* address) override { real_->CloseSink(address); }
     void Disconnect() override { real_->Disconnect(); }
 
    private:

@@ -83,7 +83,11 @@ TEST_F(DoctorTest, DeviceThatDoesNotConfineGrantsIsAWarning) {
   machine_.verbs_devices[0].uses_windows = false;
   EXPECT_THAT(NotOk(machine_.Examine()),
               ElementsAre(AllOf(StartsWith("warning  grants mlx5_0: no memory windows of type 2"),
-                                HasSubstr("any other peer"), HasSubstr("tcp://"))));
+                                HasSubstr("any other peer"), HasSubstr("tcp://"), Not(HasSubstr("iWARP")))));
+  machine_.verbs_devices[0].iwarp = true;
+  EXPECT_THAT(
+      NotOk(machine_.Examine()),
+      ElementsAre(AllOf(HasSubstr("over iWARP a large message can be changed"), HasSubstr("tcp://"))));
 }
 
 // As with bnxt_re.

@@ -85,6 +85,40 @@ TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
   EXPECT_EQ(world.server.poller().connection_count(), 0u);
 }
 
+// The fabric keeps it writable for the device until then.
+TEST(ReleaseTest, WhatTakesSeveralReadsIsASinkThatIsOpenUntilTheLastOfThem) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  for (size_t size : {size_t{100}, size_t{200'000}, kMiB, 20 * kMiB}) {
+    const uint64_t before = link.server_counts().sinks_opened;
+    PendingCall call;
+    link.Call(call, NewMessage(world.client.messages(), size));
+    for (SpyFabric::Counts* counts : {&link.server_counts(), &link.client_counts()}) {
+      EXPECT_EQ(counts->sinks_opened - before, size >= kMiB ? 1u : 0u) << size;
+      EXPECT_EQ(counts->open_sinks, 0);
+    }
+  }
+}
+
+TEST(ReleaseTest, TheSinkOfAMessageThatIsNotWantedIsClosedAfterItsLastRead) {
+  World world;
+  Link link(world);
+  link.server.on_bad_request = [&](ExchangeId id) { link.RespondEmpty(id); };
+  link.server_counts().hold_reads = true;
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, 4 * kMiB, absl::Milliseconds(100)), IsOk());
+  world.Settle();
+  EXPECT_EQ(link.server_counts().open_sinks, 1);
+  world.Pass(absl::Milliseconds(150));
+  EXPECT_EQ(link.server_counts().open_sinks, 1);
+  const size_t leased = world.LeasedBytes();
+  link.server_counts().hold_reads = false;
+  EXPECT_TRUE(world.RunUntil([&] { return link.server_counts().open_sinks == 0; }));
+  world.Settle();
+  EXPECT_LT(world.LeasedBytes(), leased);
+}
+
 // ---- Exhausted memory.
 
 RuntimeOptions PoolOf(size_t limit_bytes) {

@@ -133,6 +133,11 @@ Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices) {
           absl::StrCat("no memory windows of type 2 ", reason,
                        ": what is granted to one peer for a call can be READ by any other peer of the "
                        "process that guesses its rkey and address");
+      if (device.iwarp) {
+        absl::StrAppend(&finding.found,
+                        "; over iWARP a large message can be changed in the same way while it arrives; other "
+                        "memory cannot be written");
+      }
       finding.advice = "use it among machines that trust each other, or use tcp://";
     }
     findings.push_back(std::move(finding));

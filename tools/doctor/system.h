@@ -19,6 +19,7 @@ struct VerbsDevice {
   bool uses_windows = true;                // fabric::UsesWindows(); true if not `opened`.
   bool pins_rings = true;                  // Not fabric::IsSoftware(); true if not `opened`.
   std::string windows_refused;  // The kernel advertises windows, but the provider has none: its answer.
+  bool iwarp = false;                      // False if not `opened`.
 };
 
 // Opens the libraries that Hawser needs for RDMA. An interface, so that tests can make them missing.

@@ -58,6 +58,7 @@ absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* d
       fabric::AdvertisesWindows(attributes, iwarp) ? Try(verbs, *context) : absl::OkStatus();
   device->uses_windows = fabric::UsesWindows(attributes, iwarp, trial);
   if (absl::IsUnimplemented(trial)) device->windows_refused = std::string(trial.message());
+  device->iwarp = iwarp;
   device->pins_rings = !fabric::IsSoftware(attributes, iwarp);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr port = {};

@@ -343,6 +343,14 @@ class QueuePair {
   // verbs this is a work request, LOCAL_INV: until it completes, the peer may still have access.)
   virtual void Revoke(uint32_t rkey, uint64_t wr_id) = 0;
 
+  // READs into this range of memory follow, each into a part of it. Where the device needs a registration of what is READ
+  // into (verbs over iWARP), the READs share it then, and the fabric owns the range until CloseSink(), or until the queue
+  // pair is in error and every READ has completed. Elsewhere it does nothing. READs are possible without it, too.
+  virtual void OpenSink(uint8_t* /*address*/, uint64_t /*length_bytes*/) {}
+  // No READ into the range that OpenSink() was given follows, and none is outstanding. Does nothing if there is no such
+  // range.
+  virtual void CloseSink(const uint8_t* /*address*/) {}
+
   // The most bytes that one kPush may carry; 0: this fabric has no pushes, or the peer does not take them.
   // Valid from OnEstablished() on. The caller posts a push right behind the SEND that names its memory. If
   // the peer takes the push at once (TakePush()), it saves the round trip of a READ. Otherwise the peer's

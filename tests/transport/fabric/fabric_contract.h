@@ -46,6 +46,9 @@ struct FabricUnderTest {
   bool sends_can_wait = false;
   // The addresses of its grants are those of the memory, as a NIC needs them. Others never tell them.
   bool real_addresses = false;
+  // The keys that the device has, or had, for memory that contains `address`, newest last: no peer is told them, but one
+  // can guess them. Null: there is no device.
+  std::function<std::vector<uint32_t>(const uint8_t* address)> device_keys;
   // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well, and
   // move fewer bytes.
   bool emulated = false;

@@ -241,6 +241,88 @@ TEST_P(AccessContractTest, OnlyANicTellsWhereMemoryIs) {
   ExpectRefused(a, 0, 1);
 }
 
+// What a hostile peer can try for memory at `address`, of `lkey`. A guess that is wrong ends the connection.
+std::vector<uint32_t> KeysToGuess(const FabricUnderTest& under_test, const uint8_t* address, uint32_t lkey) {
+  std::vector<uint32_t> keys = {lkey, 1, 2};
+  if (under_test.device_keys) {
+    keys = under_test.device_keys(address);
+    EXPECT_FALSE(keys.empty());
+  }
+  return keys;
+}
+
+TEST_P(AccessContractTest, MemoryThatWasNeverGrantedIsNotWrittenWhateverTheKey) {
+  Endpoint& victim = world_.NewEndpoint(1);
+  FillPattern(victim, 14);
+  const std::vector<uint8_t> before = Snapshot(victim);
+  for (uint32_t key : KeysToGuess(GetParam(), victim.memory(), victim.At(0, 1).lkey)) {
+    // To the process that has it, over its own connection or another.
+    auto [a, b] = world_.Connect();
+    FillPattern(b, 15);
+    const std::vector<uint8_t> others = Snapshot(b);
+    ASSERT_THAT(a.Write(1, a.At(0, 10), {reinterpret_cast<uint64_t>(victim.memory()), key}), IsOk());
+    ExpectRefused(a, 0, 1);
+    EXPECT_EQ(Snapshot(victim), before);
+    EXPECT_EQ(Snapshot(b), others);
+  }
+  auto [a, b] = world_.Connect();
+  FillPattern(b, 16);
+  const std::vector<uint8_t> own = Snapshot(b);
+  const uint32_t key = KeysToGuess(GetParam(), b.memory(), b.At(0, 1).lkey).back();
+  ASSERT_THAT(a.Write(1, a.At(0, 10), {reinterpret_cast<uint64_t>(b.memory()), key}), IsOk());
+  ExpectRefused(a, 0, 1);
+  EXPECT_EQ(Snapshot(b), own);
+}
+
+// On iWARP the peer learns the key of a READ's sink.
+TEST_P(AccessContractTest, WhatWasReadIntoIsNotWrittenOnceItsReadHasCompleted) {
+  for (bool is_open : {false, true}) {
+    std::vector<uint32_t> keys;
+    for (size_t i = 0; i == 0 || i < keys.size(); ++i) {
+      auto [a, b] = world_.Connect();
+      FillPattern(b, 17);
+      const Granted granted = b.Grant(b.At(0, 2000), QueuePair::Access::kRead);
+      if (is_open) a.qp().OpenSink(a.memory() + 100, 2000);
+      ASSERT_THAT(a.Read(1, a.At(100, 1000), granted), IsOk());
+      HAWSER_UNTIL(world_, a.sends.size() == 1);
+      ASSERT_THAT(a.Read(2, a.At(1100, 1000), granted, 1000), IsOk());
+      HAWSER_UNTIL(world_, a.sends.size() == 2);
+      EXPECT_EQ(std::memcmp(a.memory() + 100, b.memory(), 2000), 0);
+      if (is_open) a.qp().CloseSink(a.memory() + 100);
+      keys = KeysToGuess(GetParam(), a.memory() + 100, a.At(0, 1).lkey);
+      const std::vector<uint8_t> before = Snapshot(a);
+      FillPattern(b, 18);
+      ASSERT_THAT(b.Write(3, b.At(0, 10), {reinterpret_cast<uint64_t>(a.memory() + 100), keys[i]}), IsOk());
+      ExpectRefused(b, 0, 3);
+      EXPECT_EQ(Snapshot(a), before);
+    }
+  }
+}
+
+TEST_P(AccessContractTest, ReadsIntoAnOpenSinkBringTheirBytes) {
+  constexpr uint32_t kBytes = 300'000, kPiece = 70'000;
+  auto [a, b] = world_.Connect({.send_depth = 16}, kBytes + 100);
+  FillPattern(b, 19);
+  const Granted granted = b.Grant(b.At(0, kBytes), QueuePair::Access::kRead);
+  uint64_t wr_id = 0;
+  for (int round = 0; round < 2; ++round) {
+    std::memset(a.memory(), 0, a.memory_bytes());
+    a.qp().OpenSink(a.memory() + 50, kBytes);
+    for (uint32_t at = 0; at < kBytes; at += kPiece) {
+      ASSERT_THAT(a.Read(++wr_id, a.At(50 + at, std::min(kPiece, kBytes - at)), granted, at), IsOk());
+      if (at == 2 * kPiece) HAWSER_UNTIL(world_, a.sends.size() == wr_id);
+    }
+    HAWSER_UNTIL(world_, a.sends.size() == wr_id);
+    EXPECT_EQ(std::memcmp(a.memory() + 50, b.memory(), kBytes), 0);
+    EXPECT_EQ(a.memory()[49], 0);
+    EXPECT_EQ(a.memory()[50 + kBytes], 0);
+    a.qp().CloseSink(a.memory() + 50);
+  }
+  a.qp().OpenSink(a.memory(), kBytes);
+  ASSERT_THAT(a.Read(++wr_id, a.At(0, kBytes), granted), IsOk());
+  world_.ExpectEverythingComesBack(a);
+}
+
 TEST_P(ConfinedGrantTest, TheAddressOfOneGrantWithTheRkeyOfAnotherIsRefused) {
   auto [a, b] = world_.Connect();
   const Granted first = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);

@@ -22,14 +22,65 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/library.h"
 
 namespace hawser::fabric {
 namespace {
 
-std::shared_ptr<Fabric> Windows() { return NewVerbsFabric({.memory_windows = true}).value(); }
-std::shared_ptr<Fabric> Registrations() { return NewVerbsFabric({.memory_windows = false}).value(); }
+// The machine's libraries, and the keys of all memory that was registered through them. (The test has one thread.)
+class KeyRecorder {
+ public:
+  static KeyRecorder& Here() {
+    static KeyRecorder* const here = new KeyRecorder;
+    return *here;
+  }
+  const VerbsLibrary& library() const { return library_; }
+
+  // See FabricUnderTest::device_keys. The last few: memory is registered where other memory was before.
+  std::vector<uint32_t> KeysOf(const uint8_t* address) const {
+    constexpr size_t kKeysMax = 3;
+    std::vector<uint32_t> keys;
+    for (auto it = registered_.rbegin(); it != registered_.rend() && keys.size() < kKeysMax; ++it) {
+      if (address >= it->begin && address < it->begin + it->length_bytes) keys.insert(keys.begin(), it->rkey);
+    }
+    return keys;
+  }
+
+ private:
+  struct Registered {
+    const uint8_t* begin;
+    size_t length_bytes;
+    uint32_t rkey;
+  };
+
+  KeyRecorder() : library_(*VerbsLibrary::Load().value()) {
+    library_.ibv_reg_mr = [](ibv_pd* pd, void* address, size_t length_bytes, int access) {
+      ibv_mr* const mr = VerbsLibrary::Load().value()->ibv_reg_mr(pd, address, length_bytes, access);
+      if (mr != nullptr) {
+        Here().registered_.push_back({static_cast<const uint8_t*>(address), length_bytes, mr->rkey});
+      }
+      return mr;
+    };
+  }
+
+  VerbsLibrary library_;
+  std::vector<Registered> registered_;
+};
+
+std::shared_ptr<Fabric> Windows() {
+  return NewVerbsFabric({.memory_windows = true, .library = &KeyRecorder::Here().library()}).value();
+}
+std::shared_ptr<Fabric> Registrations() {
+  return NewVerbsFabric({.memory_windows = false, .library = &KeyRecorder::Here().library()}).value();
+}
+
+std::shared_ptr<VerbsDevice> DeviceOfTests() {
+  const char* const name = std::getenv("HAWSER_RDMA_DEVICE");
+  return VerbsDevice::Open(KeyRecorder::Here().library(), name != nullptr ? name : "").value();
+}
 
 class Nobody : public ListenHandler {
   void OnConnectRequest(std::unique_ptr<ConnectRequest>) override {}
@@ -66,31 +117,28 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   if (!fabric.ok()) return {};
   const SocketAddress address = AddressOf(**fabric);
   if (address.family() == AF_UNSPEC) return {};
-  const absl::StatusOr<std::shared_ptr<VerbsDevice>> device =
-      VerbsDevice::Open(*VerbsLibrary::Load().value(), [] {
-        const char* name = std::getenv("HAWSER_RDMA_DEVICE");
-        return std::string(name != nullptr ? name : "");
-      }());
+  const std::shared_ptr<VerbsDevice> device = DeviceOfTests();
   FabricUnderTest windows = {"Windows", Windows, address, {}};
   FabricUnderTest registrations = {
       "Registrations", Registrations, address, {.rkeys_are_for_everybody = true}};
   for (FabricUnderTest* one : {&windows, &registrations}) {
     one->real_addresses = true;
+    one->device_keys = [](const uint8_t* memory) { return KeyRecorder::Here().KeysOf(memory); };
     FabricUnderTest::Shortcomings& shortcomings = one->shortcomings;
-    if (absl::StartsWith((*device)->name(), "rxe") || absl::StartsWith((*device)->name(), "rx")) {
+    if (absl::StartsWith(device->name(), "rxe") || absl::StartsWith(device->name(), "rx")) {
       shortcomings.codes_are_not_exact = true;
       shortcomings.grants_are_not_confined = one == &windows;
       one->emulated = true;
     }
-    if ((*device)->iwarp()) shortcomings.rnr_is_not_waited_for = shortcomings.read_has_one_sge = true;
-    if (absl::StartsWith((*device)->name(), "siw")) {
+    if (device->iwarp()) shortcomings.rnr_is_not_waited_for = shortcomings.read_has_one_sge = true;
+    if (absl::StartsWith(device->name(), "siw")) {
       shortcomings.connections_max = 30;
       one->emulated = true;
       shortcomings.codes_are_not_exact = shortcomings.requester_is_not_told = true;
       shortcomings.a_read_goes_on_when_revoked = shortcomings.refusals_overtake_reads = true;
     }
   }
-  if (!(*device)->has_windows()) return {registrations};
+  if (!device->has_windows()) return {registrations};
   return {windows, registrations};
 }
 
@@ -131,6 +179,26 @@ TEST(VerbsContractTest, GrantsAreMadeUsedAndRevokedOverAndOver) {
       ASSERT_THAT(pair.b.revocations, testing::ElementsAre(CompletionIs(2, CompletionStatus::kSuccess)));
       pair.a.sends.clear();
       pair.b.revocations.clear();
+    }
+  }
+}
+
+// The drivers do not say which devices need the registrations of VerbsSinks. This test shows it. siw does not need them.
+TEST(VerbsContractTest, AnIwarpDeviceThatNeedsNoRegistrationOfASinkFillsItAllTheSame) {
+  for (FabricUnderTest under_test : FabricsUnderTest()) {
+    if (!DeviceOfTests()->iwarp()) continue;
+    under_test.create = [] { return NewVerbsFabric({.sink_registrations = false}).value(); };
+    FabricWorld world(under_test);
+    FabricWorld::Pair pair = world.Connect();
+    pair.b.Fill(0, "filled");
+    const Granted granted = pair.b.Grant(pair.b.At(0, 6), QueuePair::Access::kRead);
+    ASSERT_THAT(pair.a.Read(1, pair.a.At(100, 6), granted), IsOk());
+    HAWSER_UNTIL(world, !pair.a.sends.empty() || pair.a.news().ended());
+    const bool filled = !pair.a.sends.empty() && pair.a.sends[0].status == CompletionStatus::kSuccess;
+    RecordProperty("sinks_need_registrations", filled ? "no" : "yes");
+    EXPECT_EQ(filled, pair.a.Text(100, 6) == "filled");
+    if (absl::StartsWith(DeviceOfTests()->name(), "siw")) {
+      EXPECT_TRUE(filled);
     }
   }
 }

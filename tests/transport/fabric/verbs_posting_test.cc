@@ -123,7 +123,7 @@ TEST(VerbsPostingTest, MemoryIsRegisteredForLocalUseAndForWindows) {
     EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
   }
   FakeWorld iwarp({.iwarp = true, .windows = false}, {});
-  EXPECT_THAT(iwarp.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_THAT(iwarp.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE));
 }
 
 TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnewWithAnotherRkey) {
@@ -731,12 +731,17 @@ TEST(VerbsPostingTest, OverInfiniBandAReadDepthOf0IsNone) {
   EXPECT_EQ(world.TakeRequest()->read_depth(), 0u);
 }
 
-TEST(VerbsPostingTest, OnIwarpAReadHasOneSge) {
-  FakeWorld world({.iwarp = true, .windows = false, .max_sge_rd = 1}, {});
-  const Sge sges[] = {world.At(0, 10), world.At(20, 10)};
-  const SendWorkRequest read = {.opcode = Opcode::kRead, .sges = sges, .remote_address = 1, .rkey = 1};
-  EXPECT_THAT(world.qp->PostSend({&read, 1}), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_TRUE(world.verbs.send_chains.empty());
+TEST(VerbsPostingTest, AReadHasAsManySgesAsTheDeviceFillsAndOneOnIwarp) {
+  for (const FakeVerbs::Options& options :
+       {FakeVerbs::Options{.max_sge_rd = 1}, FakeVerbs::Options{.iwarp = true, .windows = false}}) {
+    FakeWorld world(options, {});
+    const Sge sges[] = {world.At(0, 10), world.At(20, 10)};
+    SendWorkRequest read = {.opcode = Opcode::kRead, .sges = sges, .remote_address = 1, .rkey = 1};
+    EXPECT_THAT(world.qp->PostSend({&read, 1}), HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_TRUE(world.verbs.send_chains.empty());
+    read.sges = {sges, 1};
+    EXPECT_THAT(world.qp->PostSend({&read, 1}), IsOk());
+  }
 }
 
 // The kernel reports the smaller one of sends and receives: 1 for erdma, 3 for X722.

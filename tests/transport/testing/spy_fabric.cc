@@ -168,6 +168,15 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     --counts_.grants;
     real_->Revoke(rkey, wr_id);
   }
+  void OpenSink(uint8_t* address, uint64_t length_bytes) override {
+    ++counts_.sinks_opened;
+    ++counts_.open_sinks;
+    real_->OpenSink(address, length_bytes);
+  }
+  void CloseSink(const uint8_t* address) override {
+    --counts_.open_sinks;
+    real_->CloseSink(address);
+  }
   uint32_t push_bytes_max() const override { return spy_.pushes_ ? real_->push_bytes_max() : 0; }
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override {
     const bool taken = real_->TakePush(wr_id, sink, remote_address, rkey);

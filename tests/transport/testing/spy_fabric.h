@@ -35,6 +35,8 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t receive_posts = 0;  // Calls.
     int64_t grants = 0;          // Granted and not revoked.
     int64_t grants_max = 0;
+    uint64_t sinks_opened = 0;
+    int64_t open_sinks = 0;  // Opened and not closed.
     uint32_t receive_depth = 0;
 
     // A test sets these. With `hold_reads` only the next `reads_let_through` READs of this queue pair

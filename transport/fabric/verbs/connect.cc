@@ -427,6 +427,7 @@ void VerbsQueuePair::EnterError() {
   VerbsGrants::Leftover grants = grants_.TakeAll();
   releases_some_ = grants.gives_access();
   device_qp_->Release(std::move(grants));
+  sinks_.CloseAll();
   HandOver(
       [move = !lost_](VerbsDeviceQp& qp) {
         qp.EnterError(move);
@@ -535,6 +536,7 @@ void VerbsQueuePair::OnDestroyed(const absl::Status&) {
 
 // Completes what the device will not complete any more.
 void VerbsQueuePair::FlushOutstanding() {
+  sinks_.Release();
   while (receives_retired_ != receives_posted_) {
     DeliverFlushed(receives_[receives_retired_++ & (receives_.size() - 1)], Opcode::kReceive);
   }

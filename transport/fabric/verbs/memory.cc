@@ -34,12 +34,11 @@ class VerbsMemory::Region final : public MemoryRegion {
   const size_t length_bytes_;
 };
 
-// Never REMOTE_READ: grants let a peer READ single ranges. An iWARP device writes the sink of a READ as if
-// the peer wrote it (RFC 5040, 5.2), so there the region needs REMOTE_WRITE.
+// Neither REMOTE_READ nor REMOTE_WRITE: grants let a peer READ single ranges, and where the sink of a READ needs
+// REMOTE_WRITE, it has a registration of its own (VerbsSinks).
 VerbsMemory::VerbsMemory(VerbsDevice& device, bool windows)
     : device_(device),
-      access_(IBV_ACCESS_LOCAL_WRITE | (windows ? IBV_ACCESS_MW_BIND : 0) |
-              (device.iwarp() ? IBV_ACCESS_REMOTE_WRITE : 0)),
+      access_(IBV_ACCESS_LOCAL_WRITE | (windows ? IBV_ACCESS_MW_BIND : 0)),
       mrs_(new std::atomic<ibv_mr*>[RegionTable::kRegionsMax]()) {
   device_.AddMemory(this);
 }

@@ -40,6 +40,10 @@ struct VerbsFabricOptions {
   // it look at a window's bounds.
   std::optional<bool> memory_windows;
 
+  // What is READ into is registered for that time, so that the device may write there (true), or used as it is
+  // (false). Empty: as the device needs it: on iWARP. See VerbsSinks.
+  std::optional<bool> sink_registrations;
+
   // Null: the machine's libraries. A fake for tests must outlive the fabric.
   const VerbsLibrary* library = nullptr;
 };

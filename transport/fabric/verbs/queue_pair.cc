@@ -47,6 +47,7 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
       read_depth_(std::min(options.read_depth, device_.read_depth_max())),
       sends_(options.send_depth, static_cast<uint32_t>(rings::SendEntries(options.send_depth, windows))),
       grants_(device_, memory, windows, rings::GrantsMax(options.send_depth)),
+      sinks_(device_, memory, !windows && fabric.sink_registrations.value_or(device_.iwarp())),
       receives_(std::bit_ceil(options.receive_depth)),
       device_qp_(std::make_shared<VerbsDeviceQp>(
           completion_queue, fabric, token_,
@@ -61,6 +62,7 @@ VerbsQueuePair::~VerbsQueuePair() {
                     !releases_some_ && revoking_ == 0;
   device_qp_->Release(std::move(grants));
   if (!idle) device_qp_->Destroy();
+  sinks_.Release();
   HandOver(
       [id = id_, &completion_queue = completion_queue_](VerbsDeviceQp& qp) {
         qp.Destroy();
@@ -99,15 +101,16 @@ absl::Status VerbsQueuePair::NotUsable(absl::string_view call) const {
 absl::Status VerbsQueuePair::CheckSend(const SendWorkRequest& request) const {
   const ibv_device_attr& attr = device_.attr();
   const bool read = request.opcode == Opcode::kRead;
-  // On iWARP the sink of a READ has one entry (max_sge_rd). siw accepts more, but fills only the first.
-  const size_t sges_max = read && attr.max_sge_rd > 0
-                              ? std::min(static_cast<size_t>(attr.max_sge_rd), device_.sge_max())
-                              : device_.sge_max();
+  // A sink that is registered for the READ is one range. (On iWARP it has one entry anyway. siw accepts more, but fills
+  // only the first.)
+  const size_t read_sges_max = sinks_.enabled() ? 1 : static_cast<size_t>(std::max(attr.max_sge_rd, 0));
+  const size_t sges_max =
+      read && read_sges_max > 0 ? std::min(read_sges_max, device_.sge_max()) : device_.sge_max();
   if (request.sges.empty() || request.sges.size() > sges_max || request.opcode > Opcode::kWrite) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("PostSend to ", peer_address_.ToString(), ": ", request.sges.size(), " sges, opcode ",
-                     static_cast<int>(request.opcode), ": 1 to ", sges_max,
-                     " sges of a SEND, READ or WRITE needed", read ? " (max_sge_rd of the device)" : ""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PostSend to ", peer_address_.ToString(), ": ", request.sges.size(), " sges, opcode ",
+        static_cast<int>(request.opcode), ": 1 to ", sges_max, " sges of a SEND, READ or WRITE needed",
+        read ? " (max_sge_rd of the device; over iWARP 1)" : ""));
   }
   uint64_t total_bytes = 0;
   for (const Sge& sge : request.sges) {
@@ -139,7 +142,36 @@ absl::Status VerbsQueuePair::PostSend(absl::Span<const SendWorkRequest> requests
   for (const SendWorkRequest& request : requests) {
     if (absl::Status status = CheckSend(request); !status.ok()) return status;
   }
-  return PostChain(requests);
+  if (!sinks_.enabled()) return PostChain(requests);
+  if (absl::Status status = BeginSinks(requests); !status.ok()) return status;
+  const absl::Status posted = PostChain(requests);
+  chain_sinks_.clear();
+  return posted;
+}
+
+// Registers the sinks of all READs, or of none.
+absl::Status VerbsQueuePair::BeginSinks(absl::Span<const SendWorkRequest> requests) {
+  for (const SendWorkRequest& request : requests) {
+    absl::StatusOr<VerbsSinks::Begun> begun = VerbsSinks::Begun{};
+    if (request.opcode == Opcode::kRead) begun = sinks_.Begin(request.sges[0]);
+    if (!begun.ok()) {
+      for (const VerbsSinks::Begun& earlier : std::exchange(chain_sinks_, {})) EndSink(earlier.number);
+      return absl::Status(begun.status().code(), absl::StrCat("PostSend to ", peer_address_.ToString(), ": ",
+                                                              begun.status().message()));
+    }
+    chain_sinks_.push_back(*begun);
+  }
+  return absl::OkStatus();
+}
+
+// A READ no longer fills the sink with this number. False: the peer may still write there, so the queue pair has been
+// ended, and what the READ brought is not to be relied on.
+bool VerbsQueuePair::EndSink(uint32_t number) {
+  if (number == VerbsSinks::kNone) return true;
+  const absl::Status ended = sinks_.End(number);
+  if (ended.ok()) return true;
+  Fail(absl::Status(ended.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", ended.message())));
+  return false;
 }
 
 // Posts the work requests of grants first, because `requests` may name those grants to the peer. While a
@@ -172,7 +204,12 @@ absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> request
     } else if (i < of_earlier) [[unlikely]] {
       entry = Translate(waiting_[i - of_grants].ToRequest(), wr);
     } else {
-      entry = Translate(requests[i - of_earlier], wr);
+      const size_t index = i - of_earlier;
+      entry = Translate(requests[index], wr);
+      if (!chain_sinks_.empty() && chain_sinks_[index].number != VerbsSinks::kNone) {
+        entry.sink = chain_sinks_[index].number;
+        wr.sg_list->lkey = chain_sinks_[index].lkey;
+      }
     }
     if (entry.signaled) unsignaled_grants_ = 0;
     wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, sends_.Push(entry));
@@ -194,6 +231,7 @@ absl::Status VerbsQueuePair::PostChain(absl::Span<const SendWorkRequest> request
   // posted. Those that waited were taken before, and complete, too.
   const size_t posted =
       bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
+  for (size_t i = posted; i < count; ++i) EndSink(sends_.at(static_cast<uint32_t>(chain_[i].wr_id)).sink);
   sends_.Unpush(static_cast<uint32_t>(count - posted));
   grants_.OnPosted(std::min(posted, of_grants));
   if (posted > of_grants) {
@@ -340,6 +378,18 @@ void VerbsQueuePair::OnRevoked(const absl::Status&) {
   }
 }
 
+void VerbsQueuePair::OpenSink(uint8_t* address, uint64_t length_bytes) {
+  if (!sinks_.enabled() || state_ == State::kError || device_.in_forked_child()) return;
+  sinks_.Open(address, length_bytes);
+}
+
+void VerbsQueuePair::CloseSink(const uint8_t* address) {
+  if (!sinks_.enabled() || device_.in_forked_child()) return;
+  const absl::Status closed = sinks_.Close(address);
+  if (closed.ok()) return;
+  Fail(absl::Status(closed.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", closed.message())));
+}
+
 // --- Completing
 
 bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t number, Completion& out) {
@@ -373,11 +423,13 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   // so. If not, another completion of the caller's may follow, or the end.
   while (sends_.oldest() != number) {
     const VerbsSendRing::Entry before = sends_.Retire();
+    EndSink(before.sink);
     if (!of_caller && before.kind == VerbsSendRing::Kind::kCaller) {
       untold_.push_back({before.wr_id, before.opcode});
     }
   }
   sends_.Retire();
+  const bool sink_ended = EndSink(done.sink);
   if (of_caller) untold_.clear();
   if (!ok && state_ != State::kError) {
     if (of_caller) {
@@ -391,11 +443,13 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   }
   if (grants_.queued() != 0 || !waiting_.empty()) ScheduleOnce();  // There are places now.
   if (disconnected_ && sends_.callers() == 0) FlushUntoldAndWaiting();
-  out = {
-      .wr_id = done.wr_id, .qp_num = qp_num_, .status = ToCompletionStatus(wc.status), .opcode = done.opcode};
+  out = {.wr_id = done.wr_id,
+         .qp_num = qp_num_,
+         .status = sink_ended ? ToCompletionStatus(wc.status) : CompletionStatus::kFlushed,
+         .opcode = done.opcode};
   switch (done.kind) {
     case VerbsSendRing::Kind::kCaller:
-      return done.signaled || !ok;
+      return done.signaled || !ok || !sink_ended;
     case VerbsSendRing::Kind::kInvalidate:
       grants_.OnInvalidated(done.window, ok);
       if (!ok && releasing_) {
@@ -425,7 +479,8 @@ void VerbsQueuePair::DeliverInOrder() {
     if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
   }
   while (sends_.oldest() != proved) {
-    const VerbsSendRing::Entry entry = sends_.Retire();
+    VerbsSendRing::Entry entry = sends_.Retire();
+    if (!EndSink(entry.sink)) entry.status = CompletionStatus::kFlushed;
     if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
     if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
     completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});

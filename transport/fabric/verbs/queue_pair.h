@@ -19,6 +19,7 @@
 #include "hawser/transport/fabric/verbs/options.h"
 #include "hawser/transport/fabric/verbs/queue_pair_state.h"
 #include "hawser/transport/fabric/verbs/send_ring.h"
+#include "hawser/transport/fabric/verbs/sinks.h"
 
 namespace hawser::fabric {
 
@@ -54,6 +55,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
+  void OpenSink(uint8_t* address, uint64_t length_bytes) override;
+  void CloseSink(const uint8_t* address) override;
   void Disconnect() override;
 
   // From the completion queue.
@@ -106,6 +109,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   absl::Status NotUsable(absl::string_view call) const;
   // For PostSend().
   uint32_t room() const { return sends_.room() - static_cast<uint32_t>(waiting_.size() + untold_.size()); }
+  absl::Status BeginSinks(absl::Span<const SendWorkRequest> requests);
+  bool EndSink(uint32_t number);
   absl::Status PostChain(absl::Span<const SendWorkRequest> requests);
   void PostQueued();
   // Fills in `to`, but for its wr_id and next, and returns its entry.
@@ -191,6 +196,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   // Unsignaled work requests of the caller that have left `sends_`, because one of a grant behind them has
   // completed, of which the caller is not told. The next completion of the caller's own proves them, too.
   std::vector<Untold> untold_;
+  VerbsSinks sinks_;
   std::vector<uint64_t> receives_;  // wr_ids by number, a power of two.
   uint32_t receives_posted_ = 0;    // Numbers in [receives_retired_, receives_posted_) are outstanding.
   uint32_t receives_retired_ = 0;
@@ -202,6 +208,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   // A chain while it is built; kept so that posting allocates nothing.
   std::vector<ibv_send_wr> chain_;
   std::vector<ibv_sge> chain_sges_;
+  std::vector<VerbsSinks::Begun> chain_sinks_;  // For each request of PostSend(), or empty.
   std::vector<ibv_recv_wr> receive_chain_;
 
   const std::shared_ptr<VerbsDeviceQp> device_qp_;

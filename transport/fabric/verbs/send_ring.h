@@ -24,6 +24,7 @@ class VerbsSendRing {
   struct Entry {
     uint64_t wr_id = 0;   // kCaller, kInvalidate: the caller's.
     uint32_t window = 0;  // kBind, kInvalidate: see VerbsGrants.
+    uint32_t sink = 0;    // A READ: see VerbsSinks.
     Opcode opcode = Opcode::kSend;
     Kind kind = Kind::kCaller;
     bool signaled = false;  // The caller asked for a completion; kInvalidate and kDrain: always; kBind: some.
