@@ -351,6 +351,30 @@ TEST(VerbsControlTest, DrainFollowsTheMoveToError) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
 }
 
+// The caller may use all memory again when its last work request has completed, revoked or not.
+TEST(VerbsControlTest, WhatTheEndFlushesCompletesWhenTheGrantsAreReleased) {
+  for (const bool windows : {true, false}) {
+    FakeWorld world({.windows = windows}, kSmall);
+    const size_t regions = world.verbs.memory_regions.size(), stock = world.verbs.windows_alive;
+    ASSERT_THAT(world.Receive(1), IsOk());
+    ASSERT_THAT(world.Post(2), IsOk());
+    ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+    world.Poll(1);  // BIND_MW.
+    world.verbs.hold_commands = true;
+    // The device has ended it.
+    world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
+    world.verbs.CompleteSends(world.verbs.sends.size(), IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty()) << "the peer has access";
+    world.verbs.RunCommands();
+    EXPECT_EQ(world.verbs.memory_regions.size(), regions);
+    EXPECT_EQ(world.verbs.windows_alive, stock - (windows ? 1 : 0));
+    world.Poll();
+    EXPECT_THAT(world.completions,
+                UnorderedElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
+  }
+}
+
 // Until then the peer may have access, and the region cannot be deregistered.
 TEST(VerbsControlTest, RevocationAfterTheEndCompletesWhenTheGrantIsReleased) {
   for (const bool windows : {true, false}) {
@@ -477,6 +501,22 @@ TEST(VerbsControlTest, RegistrationIsRevokedByTheControlThread) {
   EXPECT_EQ(world.verbs.commands(), 1u);
 }
 
+TEST(VerbsControlTest, GrantsByRegistrationDoNotRunOutWhileTheControlThreadIsBehind) {
+  FakeWorld world({.windows = false}, kSmall);
+  const size_t regions = world.verbs.memory_regions.size();
+  world.verbs.hold_commands = true;
+  constexpr uint64_t kCycles = 200;
+  for (uint64_t i = 0; i < kCycles; ++i) {
+    const absl::StatusOr<Granted> granted = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead);
+    ASSERT_THAT(granted, IsOk()) << i;
+    world.qp->Revoke(granted->rkey, i);
+  }
+  world.verbs.RunCommands();
+  world.Poll();
+  EXPECT_EQ(world.completions.size(), kCycles);
+  EXPECT_EQ(world.verbs.memory_regions.size(), regions);
+}
+
 // The connection ends with a revocation under way: it completes once, and the memory is free then.
 TEST(VerbsControlTest, ConnectionEndsWhileARegistrationIsRevoked) {
   for (const int error : {0, EBUSY}) {
@@ -508,6 +548,26 @@ TEST(VerbsControlTest, ConnectionEndsWhileARegistrationIsRevoked) {
 }
 
 // Some providers for iWARP free an ibv_qp without the lock under which they poll its ibv_cq.
+// Also while they cannot be polled, because another queue pair of the same ibv_cq is being destroyed.
+TEST(VerbsControlTest, WhatArrivedBeforeTheEndOfAConnectionComesBeforeIt) {
+  ControlWorld world({.iwarp = true, .windows = false});
+  rdma_cm_id* const id = world.verbs.newest_id;
+  auto side = world.NewSide();
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
+  world.Poll(1600);
+  ASSERT_THAT(world.Receive(1), IsOk());
+  world.verbs.during["ibv_destroy_qp"] = [&] {
+    world.verbs.CompleteReceives(1);
+    world.verbs.CmEvent(id, RDMA_CM_EVENT_DISCONNECTED);
+    world.Poll();
+    EXPECT_THAT(world.news.told, ElementsAre("established"));
+  };
+  side->qp.reset();
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+  EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+}
+
 TEST(VerbsControlTest, OnIwarpNoThreadPollsTheCompletionQueueOfAQueuePairThatIsDestroyed) {
   for (const bool iwarp : {true, false}) {
     ControlWorld world({.iwarp = iwarp, .windows = false});

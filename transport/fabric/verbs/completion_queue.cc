@@ -284,6 +284,7 @@ void VerbsCompletionQueue::Publish() {
 
 absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
   ibv_comp_channel* comp_channel;
+  size_t index;  // Of a further ibv_cq. Only the control thread adds one.
   {
     MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) {
@@ -292,6 +293,7 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
       return cq->cq;
     }
     comp_channel = comp_channel_;
+    index = cqs_.size();
   }
   // Without the lock, which would hold Poll(). The channel is there as long as a source is inside.
   const uint32_t max = static_cast<uint32_t>(device_->attr().max_cqe);
@@ -304,7 +306,7 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
   auto cq = std::make_unique<Cq>();
   // On a software device the largest at once: its rings pin nothing. Small ones would soon bring libsiw to the object whose
   // mapping begins at page 144, which it takes for an error (SIW_INVAL_UOBJ_KEY, 0x90000).
-  const size_t index = IsSoftware(device_->attr(), device_->iwarp()) ? rings::kLargest : cqs_.size();
+  if (IsSoftware(device_->attr(), device_->iwarp())) index = rings::kLargest;
   const uint32_t wanted = std::max(entries, std::min(rings::CompletionQueueEntries(depth_, index), max));
   const int vectors = std::max(device_->context()->num_comp_vectors, 1);
   errno = 0;
@@ -551,9 +553,14 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
   return true;
 }
 
-void VerbsCompletionQueue::Collect() {
+bool VerbsCompletionQueue::Collect() {
   MutexLock lock(cq_mutex_);
-  for (const auto& cq : cqs_) CollectFrom(*cq);
+  bool collected_all = true;
+  for (const auto& cq : cqs_) {
+    CollectFrom(*cq);
+    if (cq->destructions > 0) collected_all = false;
+  }
+  return collected_all;
 }
 
 void VerbsCompletionQueue::CollectFrom(Cq& cq) {

@@ -99,8 +99,9 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Adds a completion of no device, after the earlier ones. Fills in its qp_num.
   void Deliver(uint32_t token, const Completion& completion);
 
-  // Collects the completions of the device, for later polls to deliver.
-  void Collect();
+  // Collects the completions of the device, for later polls to deliver. False: not those of an ibv_cq that no thread may
+  // poll at the moment, see BeforeDestruction().
+  bool Collect();
   // Enclose the destruction of an ibv_qp of `cq`, which would lose its completions: both collect them. From any thread.
   // `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
   void BeforeDestruction(ibv_cq* cq, bool exclusive);

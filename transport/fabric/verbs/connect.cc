@@ -347,13 +347,15 @@ void VerbsQueuePair::OnTurn() {
   }
   for (ibv_event_type fatal : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR}) {
     if ((events & 1u << fatal) == 0) continue;
-    Fail(fatal == IBV_EVENT_QP_FATAL
-             ? absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
-                                                   DescribeAsyncEvent(fatal),
-                                                   ": the device gave up this queue pair"))
-             : ViolationError(Violation::kMemoryAccess,
-                              absl::StrCat("peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
-                                           ": it asked for what it was not granted")));
+    absl::Status why =
+        fatal == IBV_EVENT_QP_FATAL
+            ? absl::UnavailableError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
+                                                  DescribeAsyncEvent(fatal),
+                                                  ": the device gave up this queue pair"))
+            : ViolationError(Violation::kMemoryAccess,
+                             absl::StrCat("peer ", peer_address_.ToString(), ": ", DescribeAsyncEvent(fatal),
+                                          ": it asked for what it was not granted"));
+    FailAnywhere(std::move(why));
   }
   if (flushes_) {
     if (!completion_queue_.Delivered(collected_)) return ScheduleOnce();  // Some may be for this queue pair.
@@ -362,8 +364,9 @@ void VerbsQueuePair::OnTurn() {
   }
   PostQueued();
   if (news_ == nullptr) return;
+  if (news_->ended && !collected_all_) CollectBeforeTheEnd();
   if (news_->ended && !news_->established && !news_->ended_before_established &&
-      !completion_queue_.Delivered(collected_)) {
+      (!collected_all_ || !completion_queue_.Delivered(collected_))) {
     return ScheduleOnce();  // Completions from before the end are among them.
   }
   const std::unique_ptr<News> told = std::move(news_);
@@ -380,6 +383,11 @@ void VerbsQueuePair::OnTurn() {
   handler_.OnDisconnected(told->why);
 }
 
+void VerbsQueuePair::CollectBeforeTheEnd() {
+  collected_all_ = completion_queue_.Collect();
+  collected_ = completion_queue_.CollectedMark();
+}
+
 void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
   if (!disconnected_ && !std::exchange(ended_, true)) {
     News& last = news();
@@ -389,13 +397,24 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     if (!was_established_) last.private_data = std::string(private_data);
     // Poll() returns the completions from before the end first, then notifies the handler, then returns what
     // the end flushes.
-    completion_queue_.Collect();
-    collected_ = completion_queue_.CollectedMark();
+    CollectBeforeTheEnd();
     ScheduleOnce();
   }
   if (state_ == State::kError) return;
   error_ = std::move(why);
   EnterError();
+}
+
+// A work request has failed. Its completion says why, but not to a peer that waits for an answer.
+void VerbsQueuePair::OnFailedRequest() {
+  if (!AwaitsAnswer()) return EnterError();
+  FailHandshake(absl::UnavailableError(
+      absl::StrCat(Accepting(), ": the device ended the queue pair before the peer had its answer")));
+}
+
+void VerbsQueuePair::FailAnywhere(absl::Status why) {
+  if (AwaitsAnswer()) return FailHandshake(why);
+  Fail(std::move(why));
 }
 
 void VerbsQueuePair::FailHandshake(const absl::Status& why) {
@@ -405,7 +424,7 @@ void VerbsQueuePair::FailHandshake(const absl::Status& why) {
 
 // At the side that accepts: a peer that has no answer yet gets this one.
 void VerbsQueuePair::RejectPeer(const absl::Status& why) {
-  if (!accepted_ || device_qp_->answered()) return;
+  if (!accepted_ || id_ == nullptr || device_qp_->answered()) return;
   std::string reason = handler_.OnCannotAccept(why);
   reason.resize(std::min(reason.size(), kRejectPrivateDataMax));
   HandOver(
@@ -438,6 +457,9 @@ void VerbsQueuePair::EnterError() {
 
 void VerbsQueuePair::OnErrorEntered(const absl::Status&) {
   releasing_ = releases_some_ = false;
+  for (const Completion& completion : std::exchange(held_back_, {})) {
+    completion_queue_.Deliver(token_, completion);
+  }
   for (uint64_t wr_id : std::exchange(revocations_, {})) DeliverFlushed(wr_id, Opcode::kRevoke);
   if (disconnected_) PostDrain();
 }

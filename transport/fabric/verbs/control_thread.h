@@ -10,8 +10,9 @@
 
 namespace hawser::fabric {
 
-// Carries out the control commands of one device: those that create, change or destroy its objects (queue pairs, memory
-// windows, registrations, rdma_cm_ids). A NIC takes 20 to 200 us for each, and some wait for the kernel. A poller that
+// Carries out the control commands of one device: those that create, change or destroy its queue pairs, allocate and free
+// memory windows, deregister grants, and answer, connect and destroy rdma_cm_ids. (The poller itself makes ids, has them
+// resolved, rejects what it does not accept, and registers a grant on a device without windows.) A NIC takes 20 to 200 us for each, and some wait for the kernel. A poller that
 // carried them out itself would complete no calls meanwhile: for seconds, when a host with a thousand connections dies.
 class VerbsExecutor {
  public:

@@ -416,9 +416,12 @@ void VerbsDevice::HandleAsyncEvents() {
 
 absl::StatusOr<ibv_mw*> VerbsDevice::TakeWindow() {
   ibv_mw* window = windows_.Take();
+  if (window != nullptr) return window;
   errno = 0;
-  if (window == nullptr) window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
-  if (window == nullptr) {
+  window = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  if (window != nullptr) {
+    windows_.OnDeviceHasMore();
+  } else {
     return VerbsError("grant memory to a peer", "ibv_alloc_mw()", errno,
                       absl::StrCat("the device has ", attr_.max_mw, " memory windows"));
   }

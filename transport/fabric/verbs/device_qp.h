@@ -22,15 +22,16 @@ namespace hawser::fabric {
 class VerbsQueuePair;
 
 // What one VerbsQueuePair has of the device: the ibv_qp, and what is left of its grants. Its members create, move and
-// destroy them, and the rdma_cm_id with them. The queue pair calls them in commands of the control thread: they are
-// commands to the device, and may block. The commands of one queue pair run one after the other.
+// destroy them, and the rdma_cm_id with them. The queue pair calls them in commands of the control thread, but for
+// SetAckTimeout() of a new id: they are commands to the device, and may block. The commands of one queue pair run one after
+// the other.
 //
 //   who has it      | until the command Create() has ended | then                | from the last command on
 //   the ibv_qp      | the command                          | the queue pair      | that command, which destroys it
 //   the rdma_cm_id  | the queue pair made it, or took it from a request; a command may use it meanwhile; the last
 //                   | command destroys it
 //
-// The queue pair posts to the ibv_qp, and nothing else.
+// The queue pair posts to the ibv_qp, and nothing else; commands move it.
 // Thread:   each member function says so.
 // Lifetime: shared by its queue pair and the commands that were given. The queue pair may be destroyed first; then the
 //           commands find ended(), skip what is left to do, and the last one destroys everything.

@@ -233,8 +233,7 @@ void VerbsDeviceQp::Destroy() {
   ReleaseNow();
   if (qp_ == nullptr) return;
   device_.RemoveQueuePair(this);
-  // Some providers for iWARP (erdma, cxgb4) free the ibv_qp without the lock under which they poll its ibv_cq.
-  const bool exclusive = device_.iwarp();
+  const bool exclusive = FreesQueuePairsWithoutLock(device_.attr(), device_.iwarp());
   completion_queue_.BeforeDestruction(cq_, exclusive);
   verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
   completion_queue_.AfterDestruction(cq_, exclusive);

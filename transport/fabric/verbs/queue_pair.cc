@@ -349,7 +349,14 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   if (state_ == State::kError || device_.in_forked_child()) return FlushRevocation(wr_id);
   if (ibv_mr* const mr = grants_.TakeRegistration(rkey); mr != nullptr) {
     ++revoking_;
-    if (!device_qp_->Revoke({mr, wr_id})) return;  // The command that was given takes it along.
+    const bool is_first = device_qp_->Revoke({mr, wr_id});
+    if (revoking_ > options_.send_depth) {
+      // The control thread is behind. A poller that grants faster than that deregisters does so itself, or grants would
+      // run out.
+      device_qp_->RevokeAll();
+      return OnRevoked(absl::OkStatus());
+    }
+    if (!is_first) return;  // The command that was given takes it along.
     return HandOver(
         [](VerbsDeviceQp& qp) {
           qp.RevokeAll();
@@ -403,8 +410,10 @@ bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t numbe
          .opcode = Opcode::kReceive,
          .byte_len = wc.status == IBV_WC_SUCCESS ? wc.byte_len : 0};  // Else undefined: ibv_poll_cq(3).
   if (wc.status != IBV_WC_SUCCESS) {
-    if (state_ != State::kError) EnterError();
-  } else if (state_ == State::kAnswering) [[unlikely]] {
+    if (state_ != State::kError) OnFailedRequest();
+    return !HoldBack(out);
+  }
+  if (state_ == State::kAnswering) [[unlikely]] {
     Move(Event::kAnswered);  // The peer has the answer. The result of the command comes later.
   }
   return true;
@@ -433,7 +442,7 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   if (of_caller) untold_.clear();
   if (!ok && state_ != State::kError) {
     if (of_caller) {
-      EnterError();  // The completion reports the reason.
+      OnFailedRequest();  // The completion reports the reason.
     } else {
       Fail(absl::InternalError(absl::StrCat("peer ", peer_address_.ToString(), ": ",
                                             done.kind == VerbsSendRing::Kind::kBind ? "BIND_MW" : "LOCAL_INV",
@@ -449,7 +458,8 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
          .opcode = done.opcode};
   switch (done.kind) {
     case VerbsSendRing::Kind::kCaller:
-      return done.signaled || !ok || !sink_ended;
+      if (out.status == CompletionStatus::kSuccess) return done.signaled;
+      return !HoldBack(out);
     case VerbsSendRing::Kind::kInvalidate:
       grants_.OnInvalidated(done.window, ok);
       if (!ok && releasing_) {
@@ -465,7 +475,7 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
 
 void VerbsQueuePair::OnUnorderedSendCompletion(const ibv_wc& wc, uint32_t number) {
   sends_.Complete(number, ToCompletionStatus(wc.status));
-  if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) EnterError();
+  if (wc.status != IBV_WC_SUCCESS && state_ != State::kError) OnFailedRequest();
   DeliverInOrder();
 }
 
@@ -483,12 +493,24 @@ void VerbsQueuePair::DeliverInOrder() {
     if (!EndSink(entry.sink)) entry.status = CompletionStatus::kFlushed;
     if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
     if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
-    completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
+    const Completion completion = {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode};
+    if (entry.status == CompletionStatus::kSuccess || !HoldBack(completion)) {
+      completion_queue_.Deliver(token_, completion);
+    }
   }
 }
 
 void VerbsQueuePair::DeliverFlushed(uint64_t wr_id, Opcode opcode) {
-  completion_queue_.Deliver(token_, {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode});
+  const Completion flushed = {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode};
+  if (!HoldBack(flushed)) completion_queue_.Deliver(token_, flushed);
+}
+
+// When every work request has completed, the caller may use all memory again, so no peer may have access to it. While the
+// control thread still releases grants, this keeps a completion that is no success. False: it does not.
+bool VerbsQueuePair::HoldBack(const Completion& completion) {
+  if (!releasing_ || !releases_some_) return false;
+  held_back_.push_back(completion);
+  return true;
 }
 
 // After Disconnect() no signaled request may follow these, and the caller waits for the last of them. Their

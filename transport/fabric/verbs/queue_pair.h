@@ -154,6 +154,12 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   void FillWindowStock();
   void OnRevoked(const absl::Status& result);
   void FlushRevocation(uint64_t wr_id);
+  bool HoldBack(const Completion& completion);
+  // The peer has asked to connect, and this side has neither answered nor given up.
+  bool AwaitsAnswer() const { return accepted_ && !was_established_ && !device_qp_->answered(); }
+  void OnFailedRequest();
+  void FailAnywhere(absl::Status why);
+  void CollectBeforeTheEnd();
   void DeliverFlushed(uint64_t wr_id, Opcode opcode);
   void FlushUntold();
   void FlushUntoldAndWaiting();
@@ -181,6 +187,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   bool abandoned_ = false;      // The ibv_qp is destroyed, or being destroyed.
   bool flushes_ = false;        // FlushOutstanding() follows, once what has completed is delivered.
   uint64_t collected_ = 0;      // What has completed before the end: see VerbsCompletionQueue::Delivered().
+  bool collected_all_ = true;   // False: not all of that could be collected yet.
   bool lost_ = false;           // There will be no more completions.
   bool scheduled_ = false;
   bool entered_ = false;      // The completion queue, so that the device stays.
@@ -201,6 +208,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   uint32_t receives_posted_ = 0;    // Numbers in [receives_retired_, receives_posted_) are outstanding.
   uint32_t receives_retired_ = 0;
   std::vector<ReceiveWorkRequest> pending_receives_;  // Until there is an ibv_qp.
+  std::vector<Completion> held_back_;                 // Until the grants are released: see HoldBack().
   std::vector<uint64_t> revocations_;                 // Flushed, but not released yet: see FlushRevocation().
   std::string private_data_;                          // For rdma_connect() or rdma_accept().
   VerbsCmEvent response_;                             // Of the peer, while the ibv_qp is being moved.

@@ -13,6 +13,11 @@ ibv_mw* VerbsWindowStock::Take() {
   return window;
 }
 
+void VerbsWindowStock::OnDeviceHasMore() {
+  MutexLock lock(mutex_);
+  exhausted_ = false;
+}
+
 bool VerbsWindowStock::BeginFill() {
   MutexLock lock(mutex_);
   if (filling_ || exhausted_ || windows_.size() >= kLow) return false;

@@ -36,12 +36,15 @@ class VerbsWindowStock {
   // Null: there is none.
   ibv_mw* Take();
 
+  // A caller has allocated one itself.
+  void OnDeviceHasMore();
+
   // True: few are left, and the caller has the control thread call Fill(). False until Fill() has returned.
   bool RunsLow() { return enabled_ && count_.load(std::memory_order_relaxed) < kLow && BeginFill(); }
 
   // --- Commands of the control thread.
 
-  // Allocates windows in `pd`, up to kFull. If the device has no more, RunsLow() stays false until one comes back.
+  // Allocates windows in `pd`, up to kFull. If the device has no more, RunsLow() stays false until one comes back, or OnDeviceHasMore().
   void Fill(ibv_pd* pd);
 
   // `windows` are bound to nothing.

@@ -22,6 +22,12 @@ inline bool AdvertisesWindows(const ibv_device_attr& attr, bool iwarp) {
 // The kernel's software RoCE, by whatever name: its RXE_VENDOR_ID.
 inline bool IsRxe(const ibv_device_attr& attr, bool iwarp) { return attr.vendor_id == 0xffffff && !iwarp; }
 
+// Whether the provider may free an ibv_qp without the lock under which it polls its ibv_cq: some for iWARP do
+// (erdma_destroy_qp(), c4iw_destroy_qp()), and qedr over RoCE, too (qelr_destroy_qp(); vendor QLogic).
+inline bool FreesQueuePairsWithoutLock(const ibv_device_attr& attr, bool iwarp) {
+  return iwarp || attr.vendor_id == 0x1077;
+}
+
 // Whether the kernel, in software, is the device: rxe, or siw by its SIW_VENDOR_ID. Its rings are the kernel's
 // memory, so they pin none of a process (see rings.h).
 inline bool IsSoftware(const ibv_device_attr& attr, bool iwarp) {
