@@ -79,7 +79,9 @@ class Stage {
   explicit Stage(bool windows) : windows_(windows), verbs_({.windows = windows}) {
     for (Side* side : {&client_, &server_}) {
       absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric = fabric::NewVerbsFabric(
-          {.device = "fake0", .memory_windows = windows, .library = &verbs_.library()});
+          {.device = "fake0",
+           .grants = windows ? fabric::GrantKind::kWindows : fabric::GrantKind::kRegistered,
+           .library = &verbs_.library()});
       if (!fabric.ok()) Die(fabric.status().ToString());
       absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
           transport::Runtime::CreateOn(*std::move(fabric), {.pollers = 1}, /*start_threads=*/false, clock_);

@@ -7,7 +7,8 @@
 #include "hawser/transport/runtime.h"
 
 namespace hawser {
+using transport::RdmaGrants;
 using transport::RuntimeOptions;
-}
+}  // namespace hawser
 
 #endif  // HAWSER_RPC_RUNTIME_H_

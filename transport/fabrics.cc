@@ -11,6 +11,23 @@
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
+namespace {
+
+std::optional<fabric::GrantKind> ToVerbs(RdmaGrants grants) {
+  switch (grants) {
+    case RdmaGrants::kWindows:
+      return fabric::GrantKind::kWindows;
+    case RdmaGrants::kRegistered:
+      return fabric::GrantKind::kRegistered;
+    case RdmaGrants::kShared:
+      return fabric::GrantKind::kShared;
+    case RdmaGrants::kAutomatic:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 absl::Status CheckScheme(absl::string_view scheme) {
   if (scheme == kTcpScheme || scheme == kRdmaScheme) return absl::OkStatus();
@@ -32,10 +49,12 @@ absl::Status CheckSchemeIsSecure(absl::string_view scheme, bool require_encrypti
 
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
                                                              const std::string& rdma_device,
-                                                             std::optional<uint8_t> rdma_traffic_class) {
+                                                             std::optional<uint8_t> rdma_traffic_class,
+                                                             RdmaGrants rdma_grants) {
   if (scheme == kTcpScheme) return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
   if (scheme == kRdmaScheme)
-    return fabric::NewVerbsFabric({.device = rdma_device, .traffic_class = rdma_traffic_class});
+    return fabric::NewVerbsFabric(
+        {.device = rdma_device, .traffic_class = rdma_traffic_class, .grants = ToVerbs(rdma_grants)});
   return CheckScheme(scheme);
 }
 

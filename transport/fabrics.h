@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/options.h"
 
 namespace hawser::transport {
 
@@ -25,7 +26,8 @@ absl::Status CheckSchemeIsSecure(absl::string_view scheme, bool require_encrypti
 // does. Unavailable and the like: this machine cannot, and why. The others: see RuntimeOptions.
 absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view scheme,
                                                              const std::string& rdma_device = "",
-                                                             std::optional<uint8_t> rdma_traffic_class = {});
+                                                             std::optional<uint8_t> rdma_traffic_class = {},
+                                                             RdmaGrants rdma_grants = RdmaGrants::kAutomatic);
 
 // What to give to CreateFabric() as its device, so that it serves connections from `local`, or, if that is
 // AF_UNSPEC, by the route to `remote`. Empty: there is no choice, or the user has made it

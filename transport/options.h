@@ -49,6 +49,19 @@ inline constexpr absl::Duration kSpinMost = absl::Microseconds(512);
 inline constexpr uint32_t kReceiveBufferMin = 512;
 inline constexpr uint32_t kReceiveBufferMax = 65536;
 
+// What lets a peer READ a large message over rdma://. Small ones (up to ConnectionOptions::receive_buffer_bytes) need nothing.
+enum class RdmaGrants {
+  kAutomatic,  // kWindows where the device has them, else kRegistered.
+  kWindows,  // A memory window for each segment of a message: one peer can READ exactly that, until the call ends.
+             // Creating a runtime fails where the device has none (FailedPrecondition).
+  kRegistered,  // A registration for each: two calls of the system, and commands of the device, a message. Every peer of the
+  // process that guesses the key can READ the same, until the call ends.
+  kShared,  // The key that the pool's memory has anyway: nothing per message. Every peer of the process can READ all
+  // memory of the runtime's pool, at any time, once a large message has told it a key: what others send
+  // and receive, what was sent before, and what the program keeps in buffers of the pool. Only
+  // where all peers may know all of that.
+};
+
 // How a poller waits when there is nothing to do.
 enum class PollingMode {
   kAdaptive,  // Spins for as long as that has paid off lately, at most `spin`, then sleeps. Does not spin

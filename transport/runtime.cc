@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view schem
   // Before a device is opened.
   if (absl::Status in_range = CheckOptions(options); !in_range.ok()) return in_range;
   absl::StatusOr<std::shared_ptr<fabric::Fabric>> fabric =
-      CreateFabric(scheme, options.rdma_device, options.rdma_traffic_class);
+      CreateFabric(scheme, options.rdma_device, options.rdma_traffic_class, options.rdma_grants);
   if (!fabric.ok()) return fabric.status();
   return CreateOn(*std::move(fabric), options, /*start_threads=*/true);
 }

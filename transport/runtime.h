@@ -39,6 +39,8 @@ struct RuntimeOptions {
   // the traffic class of RoCE v2 (DSCP in its upper six bits), from which the kernel also makes the service
   // level. On InfiniBand the subnet manager may make a service level of it. Empty: the system's own.
   std::optional<uint8_t> rdma_traffic_class = {};
+  // How the peers of rdma:// READ large messages.
+  RdmaGrants rdma_grants = RdmaGrants::kAutomatic;
 };
 
 // One fabric, the registered memory of it, and pollers on it: what channels and servers share.

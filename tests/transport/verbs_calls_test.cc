@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -15,6 +16,8 @@
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/library.h"
+#include "hawser/transport/fabric/verbs/options.h"
+#include "hawser/transport/runtime.h"
 
 namespace hawser::transport {
 namespace {
@@ -56,9 +59,8 @@ class CountingVerbs {
 
   ~CountingVerbs() { here_ = nullptr; }
 
-  std::shared_ptr<fabric::Fabric> NewFabric() {
-    // Memory windows as on a NIC; rxe is not one.
-    return fabric::NewVerbsFabric({.memory_windows = true, .library = &library_}).value();
+  std::shared_ptr<fabric::Fabric> NewFabric(fabric::GrantKind grants) {
+    return fabric::NewVerbsFabric({.grants = grants, .library = &library_}).value();
   }
 
   void Reset() {
@@ -110,7 +112,13 @@ struct DeviceKind {
 
 class VerbsCallsTest : public ::testing::Test {
  protected:
-  VerbsCallsTest() { link_.EchoAll(); }
+  // Memory windows as on a NIC; rxe is not one.
+  VerbsCallsTest() : VerbsCallsTest(std::nullopt) {}
+  explicit VerbsCallsTest(std::optional<fabric::GrantKind> grants)
+      : grants_(
+            grants.value_or(device_.windows ? fabric::GrantKind::kWindows : fabric::GrantKind::kRegistered)) {
+    link_.EchoAll();
+  }
 
   void SetUp() override {
     if (device_.iwarp) GTEST_SKIP() << "over iWARP each send is signaled, to be put in order";
@@ -124,7 +132,8 @@ class VerbsCallsTest : public ::testing::Test {
 
   const DeviceKind device_;
   CountingVerbs verbs_;
-  World world_{{}, {}, [this] { return verbs_.NewFabric(); }};
+  const fabric::GrantKind grants_;
+  World world_{{}, {}, [this] { return verbs_.NewFabric(grants_); }};
   Link link_{world_};
 };
 
@@ -160,6 +169,48 @@ TEST_F(VerbsCallsTest, ALargeCallRegistersNothing) {
     EXPECT_EQ(posted.sends.at(IBV_WR_RDMA_READ), 8 * kBytes / kReadChunkBytes);
     EXPECT_EQ(posted.sends.at(IBV_WR_BIND_MW), 8u);
     EXPECT_EQ(posted.sends.at(IBV_WR_LOCAL_INV), 8u);
+  }
+}
+
+class SharedCallsTest : public VerbsCallsTest {
+ protected:
+  SharedCallsTest() : VerbsCallsTest(fabric::GrantKind::kShared) {}
+};
+
+TEST_F(SharedCallsTest, WhereKeysAreSharedALargeCallIsNothingButItsSendsAndReads) {
+  constexpr size_t kBytes = 1 << 20;
+  for (int i = 0; i < 8; ++i) Call(kBytes);
+  world_.Settle();
+  verbs_.Reset();
+  for (int i = 0; i < 8; ++i) Call(kBytes);
+  world_.Settle();
+  EXPECT_EQ(verbs_.registrations, 0u);
+  ASSERT_EQ(verbs_.posted.size(), 2u);
+  for (const auto& [qp, posted] : verbs_.posted) {
+    EXPECT_EQ(posted.sends.at(IBV_WR_SEND), 8u);
+    EXPECT_EQ(posted.sends.at(IBV_WR_RDMA_READ), 8 * kBytes / kReadChunkBytes);
+    EXPECT_EQ(posted.all_sends(), 8 + 8 * kBytes / kReadChunkBytes);
+  }
+}
+
+TEST(RdmaGrantsTest, OnlyARuntimeThatIsAskedToSharesItsPool) {
+  for (RdmaGrants grants : {RdmaGrants::kAutomatic, RdmaGrants::kRegistered, RdmaGrants::kShared}) {
+    World world({}, {}, [&] {
+      const std::shared_ptr<Runtime> runtime = Runtime::Create("rdma", {.rdma_grants = grants}).value();
+      return std::shared_ptr<fabric::Fabric>(runtime, &runtime->fabric());
+    });
+    Link link(world);
+    const Lease memory = world.client.buffers().Acquire(4096).value();
+    world.OnClient([&] {
+      fabric::QueuePair& queue_pair = link.client_end->queue_pair();
+      const fabric::Sge one = {memory.data(), 100, memory.lkey()},
+                        other = {memory.data() + 200, 100, memory.lkey()};
+      const auto first = queue_pair.Grant(one, fabric::QueuePair::Access::kRead);
+      const auto second = queue_pair.Grant(other, fabric::QueuePair::Access::kRead);
+      ASSERT_THAT(first, IsOk());
+      ASSERT_THAT(second, IsOk());
+      EXPECT_EQ(first->rkey == second->rkey, grants == RdmaGrants::kShared);
+    });
   }
 }
 

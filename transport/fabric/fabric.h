@@ -331,9 +331,10 @@ class QueuePair {
   // grant is valid for the peer from a SEND that is posted later, until it is revoked, or every work request
   // of the queue pair has completed after its end. With verbs it is a memory window of type 2, so this call
   // pins and maps nothing. On a device without such windows peers on other queue pairs of the process could
-  // use the rkey, if they guessed it; see verbs/windows.h. The peer may READ each byte at least four times; a
-  // fabric in software refuses more. ResourceExhausted: too many grants at once (at least `send_depth` are
-  // possible). FailedPrecondition: not connected yet, or already in error (a later poll notifies the handler).
+  // use the rkey, if they guessed it, and a program may choose less than that (GrantKind in verbs/options.h).
+  // The peer may READ each byte at least four times; a fabric in software refuses more. ResourceExhausted: too
+  // many grants at once (at least `send_depth` are possible). FailedPrecondition: not connected yet, or already
+  // in error (a later poll notifies the handler).
   enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<Granted> Grant(const Sge& range, Access access) = 0;
 

@@ -31,9 +31,18 @@ class FabricContract : public ::testing::TestWithParam<FabricUnderTest> {
   FabricWorld world_{GetParam()};
 };
 
-// Those that have not the shortcoming.
-inline std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::*shortcoming) {
+// Those of which everything is tested.
+inline std::vector<FabricUnderTest> WholeFabricsUnderTest() {
   std::vector<FabricUnderTest> all = FabricsUnderTest();
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [](const FabricUnderTest& one) { return one.grants_are_shared; }),
+            all.end());
+  return all;
+}
+
+// Of those, the ones that have not the shortcoming.
+inline std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::*shortcoming) {
+  std::vector<FabricUnderTest> all = WholeFabricsUnderTest();
   all.erase(std::remove_if(all.begin(), all.end(),
                            [&](const FabricUnderTest& one) { return one.shortcomings.*shortcoming; }),
             all.end());
@@ -57,7 +66,7 @@ inline std::vector<FabricUnderTest> Where(bool FabricUnderTest::*ability) {
 
 #define HAWSER_SUITE(suite)               \
   class suite : public FabricContract {}; \
-  HAWSER_INSTANTIATE(suite, FabricsUnderTest())
+  HAWSER_INSTANTIATE(suite, WholeFabricsUnderTest())
 
 // What some software devices cannot do is in suites of its own, so that nothing is ever said to have passed
 // or to be skipped that was not tried.

@@ -14,7 +14,10 @@ namespace {
 
 std::shared_ptr<Fabric> New(bool windows) {
   static ExecutingVerbs* const verbs = new ExecutingVerbs({});
-  return NewVerbsFabric({.device = "fake0", .memory_windows = windows, .library = &verbs->library()}).value();
+  return NewVerbsFabric({.device = "fake0",
+                         .grants = windows ? GrantKind::kWindows : GrantKind::kRegistered,
+                         .library = &verbs->library()})
+      .value();
 }
 
 }  // namespace

@@ -49,6 +49,9 @@ struct FabricUnderTest {
   // The keys that the device has, or had, for memory that contains `address`, newest last: no peer is told them, but one
   // can guess them. Null: there is no device.
   std::function<std::vector<uint32_t>(const uint8_t* address)> device_keys;
+  // GrantKind::kShared: a grant to READ is for every peer and for the whole region, and its revocation does not revoke. Only
+  // the tests that are about grants run, since all else is the same.
+  bool grants_are_shared = false;
   // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well, and
   // move fewer bytes.
   bool emulated = false;

@@ -17,7 +17,10 @@ namespace {
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 
-HAWSER_SUITE(AccessContractTest);
+class AccessContractTest : public FabricContract {};
+HAWSER_INSTANTIATE(AccessContractTest, FabricsUnderTest());
+class SharedGrantTest : public FabricContract {};
+HAWSER_INSTANTIATE(SharedGrantTest, Where(&FabricUnderTest::grants_are_shared));
 HAWSER_SUITE_WITHOUT(ConfinedGrantTest, grants_are_not_confined);
 HAWSER_SUITE_WITHOUT(BoundRkeyTest, rkeys_are_for_everybody);
 HAWSER_SUITE_WITHOUT(ScatteringReadTest, read_has_one_sge);
@@ -339,10 +342,34 @@ TEST_P(AccessContractTest, AsManyGrantsAsSendsArePossibleAtOnce) {
   }
   EXPECT_THAT(rkeys, ::testing::Not(::testing::Contains(0u)));
   std::sort(rkeys.begin(), rkeys.end());
-  EXPECT_EQ(std::unique(rkeys.begin(), rkeys.end()), rkeys.end());
-  b.Revoke(1, rkeys[3]);
+  const auto distinct = std::unique(rkeys.begin(), rkeys.end()) - rkeys.begin();
+  EXPECT_EQ(distinct, GetParam().grants_are_shared ? 1 : 24);
+  b.Revoke(1, rkeys[0]);
   HAWSER_UNTIL(world_, b.revocations.size() == 1);
   EXPECT_THAT(b.qp().Grant(b.At(0, 10), QueuePair::Access::kWrite), IsOk());
+}
+
+// What a program gives up that chooses this.
+TEST_P(SharedGrantTest, WhatIsGrantedIsTheRegionForEverybodyAndForEver) {
+  auto [a, b] = world_.Connect();
+  auto [c, d] = world_.Connect();
+  FillPattern(b, 20);
+  const Granted granted = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Read(1, a.At(0, 2000), granted, -1000), IsOk()) << "around the range";
+  ASSERT_THAT(c.Read(1, c.At(0, 2000), granted), IsOk()) << "of another connection";
+  HAWSER_UNTIL(world_, a.sends.size() == 1 && c.sends.size() == 1);
+  EXPECT_THAT(a.sends[0], CompletionIs(1, kSuccess));
+  EXPECT_THAT(c.sends[0], CompletionIs(1, kSuccess));
+  EXPECT_EQ(std::memcmp(a.memory(), b.memory(), 2000), 0);
+  EXPECT_EQ(std::memcmp(c.memory(), b.memory() + 1000, 2000), 0);
+  b.Revoke(2, granted.rkey);
+  HAWSER_UNTIL(world_, b.revocations.size() == 1);
+  EXPECT_THAT(b.revocations[0], CompletionIs(2, kSuccess));
+  FillPattern(b, 21);
+  ASSERT_THAT(a.Read(3, a.At(0, 1000), granted), IsOk()) << "after its revocation";
+  HAWSER_UNTIL(world_, a.sends.size() == 2);
+  EXPECT_THAT(a.sends[1], CompletionIs(3, kSuccess));
+  EXPECT_EQ(std::memcmp(a.memory(), b.memory() + 1000, 1000), 0);
 }
 
 TEST_P(AccessContractTest, WithoutAPeerNothingIsGranted) {

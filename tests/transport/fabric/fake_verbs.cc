@@ -661,7 +661,8 @@ void FakeVerbs::AsyncEvent(ibv_event_type type) {
 
 FakeWorld::FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& queue_pair, bool connect)
     : verbs(options),
-      fabric(NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).value()),
+      fabric(
+          NewVerbsFabric({.device = "fake0", .grants = options.grants, .library = &verbs.library()}).value()),
       completion_queue(fabric->CreateCompletionQueue(64).value()),
       region(fabric->Register(memory.data(), memory.size()).value()),
       qp(fabric->CreateQueuePair(*completion_queue, queue_pair, news).value()) {

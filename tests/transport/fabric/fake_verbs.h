@@ -59,6 +59,7 @@ class FakeVerbs : private VerbsExecutor {
     bool ipv6 = true;                // Or EAFNOSUPPORT.
     bool reliable = true;            // Has RC. Otherwise the transport is not specified, as with efa.
     int num_comp_vectors = 1;
+    std::optional<GrantKind> grants = {};  // Of the fabric of a FakeWorld.
   };
   FakeVerbs() : FakeVerbs(Options()) {}
   explicit FakeVerbs(const Options& options);

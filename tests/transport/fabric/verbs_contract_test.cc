@@ -70,11 +70,10 @@ class KeyRecorder {
   std::vector<Registered> registered_;
 };
 
-std::shared_ptr<Fabric> Windows() {
-  return NewVerbsFabric({.memory_windows = true, .library = &KeyRecorder::Here().library()}).value();
-}
-std::shared_ptr<Fabric> Registrations() {
-  return NewVerbsFabric({.memory_windows = false, .library = &KeyRecorder::Here().library()}).value();
+std::function<std::shared_ptr<Fabric>()> With(GrantKind grants) {
+  return [grants] {
+    return NewVerbsFabric({.grants = grants, .library = &KeyRecorder::Here().library()}).value();
+  };
 }
 
 std::shared_ptr<VerbsDevice> DeviceOfTests() {
@@ -118,10 +117,12 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   const SocketAddress address = AddressOf(**fabric);
   if (address.family() == AF_UNSPEC) return {};
   const std::shared_ptr<VerbsDevice> device = DeviceOfTests();
-  FabricUnderTest windows = {"Windows", Windows, address, {}};
+  FabricUnderTest windows = {"Windows", With(GrantKind::kWindows), address, {}};
   FabricUnderTest registrations = {
-      "Registrations", Registrations, address, {.rkeys_are_for_everybody = true}};
-  for (FabricUnderTest* one : {&windows, &registrations}) {
+      "Registrations", With(GrantKind::kRegistered), address, {.rkeys_are_for_everybody = true}};
+  FabricUnderTest shared = {"Shared", With(GrantKind::kShared), address, {}};
+  shared.grants_are_shared = true;
+  for (FabricUnderTest* one : {&windows, &registrations, &shared}) {
     one->real_addresses = true;
     one->device_keys = [](const uint8_t* memory) { return KeyRecorder::Here().KeysOf(memory); };
     FabricUnderTest::Shortcomings& shortcomings = one->shortcomings;
@@ -138,8 +139,8 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       shortcomings.a_read_goes_on_when_revoked = shortcomings.refusals_overtake_reads = true;
     }
   }
-  if (!device->has_windows()) return {registrations};
-  return {windows, registrations};
+  if (!device->has_windows()) return {registrations, shared};
+  return {windows, registrations, shared};
 }
 
 TEST(VerbsContractTest, ADeviceIsThereIfItMustBe) {

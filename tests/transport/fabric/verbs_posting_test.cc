@@ -185,7 +185,7 @@ TEST(VerbsPostingTest, OnRxeAQueuePairTakesItsWindowsWithItAndLeavesNoneForAnoth
   FakeVerbs verbs;
   verbs.attr.vendor_id = 0xffffff;
   const auto fabric =
-      NewVerbsFabric({.device = "fake0", .memory_windows = true, .library = &verbs.library()}).value();
+      NewVerbsFabric({.device = "fake0", .grants = GrantKind::kWindows, .library = &verbs.library()}).value();
   const auto queue = fabric->CreateCompletionQueue(64).value();
   std::vector<uint8_t> memory(4096);
   const auto region = fabric->Register(memory.data(), memory.size()).value();
@@ -884,6 +884,60 @@ TEST(VerbsPostingTest, ATrialOfWindowsSaysWhatRefusedThem) {
   const absl::Status unnamed = trial({.create_qp_error = EIO, .sets_errno = false});
   EXPECT_THAT(unnamed, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(unnamed.message()), AllOf(HasSubstr("ibv_create_qp()"), HasSubstr("EINVAL")));
+}
+
+TEST(VerbsPostingTest, WhereGrantsAreSharedTheyAreTheKeyOfTheirRegionAndNothingElse) {
+  for (bool iwarp : {false, true}) {
+    FakeWorld world({.iwarp = iwarp, .windows = !iwarp, .grants = GrantKind::kShared},
+                    {.send_depth = 8, .receive_depth = 8});
+    ASSERT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
+    const uint32_t key = (*world.verbs.memory_regions.begin())->rkey;
+    for (uint64_t i = 0; i < 1000; ++i) {  // As many as there are.
+      const Granted granted = world.qp->Grant(world.At(i, 100), QueuePair::Access::kRead).value();
+      ASSERT_EQ(granted.rkey, key);
+      ASSERT_EQ(granted.address, reinterpret_cast<uint64_t>(world.memory.data() + i));
+    }
+    world.qp->Revoke(key, 77);
+    world.Poll(1);
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
+    EXPECT_EQ(world.completions[0].opcode, Opcode::kRevoke);
+    EXPECT_TRUE(world.verbs.send_chains.empty());
+    EXPECT_EQ(world.verbs.windows_alive, 0u);
+    EXPECT_EQ(world.verbs.registrations.size(), 1u);
+    EXPECT_EQ(world.verbs.created.cap.max_send_wr, 8u + 1);
+    world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+    world.Poll();
+    world.qp->Revoke(key, 78);
+    world.Poll(1);
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess), CompletionIs(78, kFlushed)));
+  }
+}
+
+TEST(VerbsPostingTest, WhereGrantsAreSharedNoPeerMayWriteForAllThat) {
+  FakeWorld world({.grants = GrantKind::kShared}, {.send_depth = 8});
+  const uint32_t rkey = world.qp->Grant(world.At(100, 200), QueuePair::Access::kWrite).value().rkey;
+  EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+  EXPECT_EQ(world.verbs.memory_regions.size(), 2u);
+  world.qp->Revoke(rkey, 1);
+  EXPECT_EQ(world.verbs.memory_regions.size(), 1u);
+}
+
+TEST(VerbsPostingTest, NoRegionThatIsSharedHasTheRkey0) {
+  FakeWorld world({.grants = GrantKind::kShared}, {.send_depth = 8});
+  world.verbs.next_key = 0;
+  std::vector<uint8_t> memory(100);
+  const std::unique_ptr<MemoryRegion> region = world.fabric->Register(memory.data(), memory.size()).value();
+  EXPECT_EQ(world.verbs.memory_regions.size(), 2u);
+  EXPECT_NE(world.qp->Grant({memory.data(), 100, region->lkey()}, QueuePair::Access::kRead).value().rkey, 0u);
+}
+
+TEST(VerbsPostingTest, ADeviceWithoutWindowsIsNotUsedByAProgramThatWantsThem) {
+  FakeVerbs verbs({.windows = false});
+  const absl::Status status =
+      NewVerbsFabric({.device = "fake0", .grants = GrantKind::kWindows, .library = &verbs.library()})
+          .status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("fake0"), HasSubstr("rdma_grants")));
 }
 
 TEST(VerbsPostingTest, TheDeviceSaysOnWhichNumaNodeItIs) {

@@ -12,6 +12,7 @@
 #include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/listener.h"
 #include "hawser/transport/fabric/verbs/memory.h"
+#include "hawser/transport/fabric/verbs/options.h"
 #include "hawser/transport/fabric/verbs/queue_pair.h"
 #include "hawser/transport/fabric/verbs/rings.h"
 
@@ -23,8 +24,9 @@ class VerbsFabric final : public Fabric {
   VerbsFabric(std::shared_ptr<VerbsDevice> device, const VerbsFabricOptions& options)
       : device_(std::move(device)),
         options_(options),
-        windows_(device_->has_windows() && options.memory_windows.value_or(device_->uses_windows())),
-        memory_(*device_, windows_) {}
+        grants_(
+            options.grants.value_or(device_->uses_windows() ? GrantKind::kWindows : GrantKind::kRegistered)),
+        memory_(*device_, grants_) {}
 
   absl::string_view scheme() const override { return "rdma"; }
   int numa_node() const override { return device_->numa_node(); }
@@ -43,7 +45,7 @@ class VerbsFabric final : public Fabric {
                                                              ConnectionHandler& handler) override {
     if (absl::Status status = device_->CheckProcess("create a queue pair"); !status.ok()) return status;
     if (options.tls != nullptr) return NoTls("create a queue pair");
-    const uint64_t sends = rings::SendEntries(options.send_depth, windows_);
+    const uint64_t sends = rings::SendEntries(options.send_depth, grants_ == GrantKind::kWindows);
     const auto max = static_cast<uint64_t>(device_->attr().max_qp_wr);
     if (options.send_depth == 0 || options.receive_depth == 0 || sends > max || options.receive_depth > max) {
       return absl::InvalidArgumentError(absl::StrCat("create a queue pair: ", options.send_depth, " sends (",
@@ -53,7 +55,7 @@ class VerbsFabric final : public Fabric {
     }
     absl::StatusOr<VerbsCompletionQueue*> queue = OwnQueue(completion_queue, "create a queue pair");
     if (!queue.ok()) return queue.status();
-    return std::make_unique<VerbsQueuePair>(**queue, memory_, options_, options, windows_,
+    return std::make_unique<VerbsQueuePair>(**queue, memory_, options_, options, grants_,
                                             next_number_.fetch_add(1, std::memory_order_relaxed), handler);
   }
 
@@ -77,7 +79,7 @@ class VerbsFabric final : public Fabric {
 
   const std::shared_ptr<VerbsDevice> device_;
   const VerbsFabricOptions options_;
-  const bool windows_;
+  const GrantKind grants_;
   VerbsMemory memory_;
   std::atomic<uint32_t> next_number_ = 0;
 };
@@ -99,6 +101,12 @@ absl::StatusOr<std::shared_ptr<Fabric>> NewVerbsFabric(const VerbsFabricOptions&
     name = chosen;
   absl::StatusOr<std::shared_ptr<VerbsDevice>> device = VerbsDevice::Open(*library, std::move(name));
   if (!device.ok()) return device.status();
+  if (options.grants == GrantKind::kWindows && !(*device)->has_windows()) {
+    return absl::FailedPreconditionError(absl::StrCat("use RDMA device ", (*device)->name(),
+                                                      ": grants are to be memory windows, but it has none of "
+                                                      "type 2B: choose another device or kind of grants "
+                                                      "(RuntimeOptions::rdma_grants)"));
+  }
   return std::shared_ptr<Fabric>(std::make_shared<VerbsFabric>(*std::move(device), options));
 }
 

@@ -16,8 +16,8 @@ constexpr uint32_t kWindowBytesMax = uint32_t{1} << 31;
 
 }  // namespace
 
-VerbsGrants::VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max)
-    : device_(device), memory_(memory), windows_enabled_(windows), grants_max_(grants_max) {}
+VerbsGrants::VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, GrantKind kind, uint32_t grants_max)
+    : device_(device), memory_(memory), kind_(kind), grants_max_(grants_max) {}
 
 absl::Status VerbsGrants::TooMany() const {
   return absl::ResourceExhaustedError(
@@ -27,11 +27,14 @@ absl::Status VerbsGrants::TooMany() const {
 absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access access) {
   const unsigned int flag =
       access == QueuePair::Access::kRead ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-  if (memory_.mr(range) == nullptr) {
+  const ibv_mr* const region = memory_.mr(range);
+  if (region == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("grant memory to a peer: RDMA device ", device_.name(), " has failed or was removed"));
   }
-  if (!windows_enabled_) return GrantByRegistration(range, static_cast<int>(flag));
+  // Revoke() does not know this key, and has nothing to do.
+  if (kind_ == GrantKind::kShared && access == QueuePair::Access::kRead) return region->rkey;
+  if (kind_ != GrantKind::kWindows) return GrantByRegistration(range, static_cast<int>(flag));
   if (range.length > kWindowBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("grant memory to a peer: ", range.length,
                                                    " bytes in one range, at most ", kWindowBytesMax,

@@ -9,6 +9,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/memory.h"
+#include "hawser/transport/fabric/verbs/options.h"
 #include "hawser/transport/fabric/verbs/rings.h"
 #include "hawser/transport/fabric/verbs/send_ring.h"
 
@@ -29,17 +30,19 @@ namespace hawser::fabric {
 // Windows come from the stock of the device, are kept until the queue pair ends, and return there. One that may still be
 // bound then is deallocated.
 //
-// On a device without such windows each grant is a registration of the range: slow, and exact, but every
-// queue pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the address
-// and the moment READs what was granted to another peer; a wrong guess ends its connection.
+// On a device without such windows (GrantKind::kRegistered) each grant is a registration of the range: slow, and
+// exact, but every queue pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the
+// address and the moment READs what was granted to another peer; a wrong guess ends its connection.
+//
+// With GrantKind::kShared a grant to READ is the key of its region, which all peers may READ.
 // Thread:   that of the queue pair.
 class VerbsGrants {
  public:
   // TakeAll() comes before the destructor.
-  VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, bool windows, uint32_t grants_max);
+  VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, GrantKind kind, uint32_t grants_max);
 
   // Places of the send queue for its work requests.
-  uint32_t sends_max() const { return windows_enabled_ ? rings::GrantSends(grants_max_) : 0; }
+  uint32_t sends_max() const { return kind_ == GrantKind::kWindows ? rings::GrantSends(grants_max_) : 0; }
   // After so many unsignaled BIND_MW in a row, the last of them is to be signaled.
   uint32_t signal_interval() const { return sends_max() / 2; }
 
@@ -108,7 +111,7 @@ class VerbsGrants {
 
   VerbsDevice& device_;
   const VerbsMemory& memory_;
-  const bool windows_enabled_;
+  const GrantKind kind_;
   const uint32_t grants_max_;
   std::vector<Window> windows_;
   std::vector<uint32_t> free_;                         // Indexes.

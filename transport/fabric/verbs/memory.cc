@@ -6,6 +6,23 @@
 #include "hawser/transport/fabric/verbs/errors.h"
 
 namespace hawser::fabric {
+namespace {
+
+// Never REMOTE_WRITE: where the sink of a READ needs it, the sink has a registration of its own (VerbsSinks). Nor
+// REMOTE_READ: grants let a peer READ single ranges, unless all peers share the region.
+int AccessOf(GrantKind grants) {
+  switch (grants) {
+    case GrantKind::kWindows:
+      return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+    case GrantKind::kShared:
+      return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+    case GrantKind::kRegistered:
+      break;
+  }
+  return IBV_ACCESS_LOCAL_WRITE;
+}
+
+}  // namespace
 
 class VerbsMemory::Region final : public MemoryRegion {
  public:
@@ -34,12 +51,8 @@ class VerbsMemory::Region final : public MemoryRegion {
   const size_t length_bytes_;
 };
 
-// Neither REMOTE_READ nor REMOTE_WRITE: grants let a peer READ single ranges, and where the sink of a READ needs
-// REMOTE_WRITE, it has a registration of its own (VerbsSinks).
-VerbsMemory::VerbsMemory(VerbsDevice& device, bool windows)
-    : device_(device),
-      access_(IBV_ACCESS_LOCAL_WRITE | (windows ? IBV_ACCESS_MW_BIND : 0)),
-      mrs_(new std::atomic<ibv_mr*>[RegionTable::kRegionsMax]()) {
+VerbsMemory::VerbsMemory(VerbsDevice& device, GrantKind grants)
+    : device_(device), grants_(grants), mrs_(new std::atomic<ibv_mr*>[RegionTable::kRegionsMax]()) {
   device_.AddMemory(this);
 }
 
@@ -64,8 +77,18 @@ absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(uint8_t* add
 }
 
 absl::Status VerbsMemory::RegisterNow(const Region& region) {
-  ibv_mr* const mr =
-      device_.verbs().ibv_reg_mr(device_.pd(), region.address(), region.length_bytes(), access_);
+  const auto make = [&] {
+    return device_.verbs().ibv_reg_mr(device_.pd(), region.address(), region.length_bytes(),
+                                      AccessOf(grants_));
+  };
+  ibv_mr* mr = make();
+  if (mr != nullptr && mr->rkey == 0 && grants_ == GrantKind::kShared) {  // No grant has rkey 0.
+    ibv_mr* const unusable = mr;
+    mr = make();
+    const int error = errno;
+    device_.verbs().ibv_dereg_mr(unusable);
+    errno = error;
+  }
   if (mr == nullptr) {
     return RegistrationError(
         absl::StrCat("register ", region.length_bytes(), " bytes on RDMA device ", device_.name()),

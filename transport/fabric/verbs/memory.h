@@ -12,6 +12,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/region_table.h"
 #include "hawser/transport/fabric/verbs/device.h"
+#include "hawser/transport/fabric/verbs/options.h"
 
 namespace hawser::fabric {
 
@@ -21,8 +22,8 @@ namespace hawser::fabric {
 // Thread:   any.
 class VerbsMemory final : public DeviceMemory {
  public:
-  // `device` outlives this. `windows`: grants bind memory windows.
-  VerbsMemory(VerbsDevice& device, bool windows);
+  // `device` outlives this. `grants`: of all regions.
+  VerbsMemory(VerbsDevice& device, GrantKind grants);
   ~VerbsMemory() override;
 
   // While the device is gone the region is only recorded; it is registered when the device is back.
@@ -50,7 +51,7 @@ class VerbsMemory final : public DeviceMemory {
   absl::Status RegisterNow(const Region& region);
 
   VerbsDevice& device_;
-  const int access_;
+  const GrantKind grants_;
   RegionTable regions_;
   // By index. Written before anybody has the lkey, and while the device has no user.
   const std::unique_ptr<std::atomic<ibv_mr*>[]> mrs_;

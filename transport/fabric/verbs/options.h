@@ -9,6 +9,19 @@ namespace hawser::fabric {
 
 struct VerbsLibrary;
 
+// What gives a peer access to memory that it is granted to READ. (To WRITE, it is a window or a registration.)
+enum class GrantKind : uint8_t {
+  // A memory window of type 2B, bound for each grant: exactly the range, for this peer, until it is revoked.
+  kWindows,
+  // A registration of each range: exactly the range, until it is revoked, for each peer of the process that knows the
+  // key.
+  kRegistered,
+  // The key of the region, which lasts as long as the region. A grant does nothing, and so does its revocation, which
+  // completes at once and takes nothing from anyone: each peer of the process that knows the key may READ the whole region
+  // at any time. Every grant tells the key.
+  kShared,
+};
+
 struct VerbsFabricOptions {
   // As `ibv_devices` names it, "mlx5_0". Empty: what the environment variable HAWSER_RDMA_DEVICE names, else
   // the first device with an active port that makes reliable connections (efa, usnic and some of mana do not).
@@ -34,11 +47,10 @@ struct VerbsFabricOptions {
 
   int listen_backlog = 1024;
 
-  // Grants by memory windows, where the device has those of type 2B and is none of iWARP (true), or by
-  // registering each range (false). Empty: by windows, except on rxe (Linux 6.1). On a link that loses or
-  // reorders, its queue pairs stand still for good, without a word, once windows are bound on them; nor does
-  // it look at a window's bounds.
-  std::optional<bool> memory_windows;
+  // Empty: windows where the device has those of type 2B and is none of iWARP, else registrations. But registrations on
+  // rxe (Linux 6.1): on a link that loses or reorders, its queue pairs stand still for good, without a word, once windows
+  // are bound on them; nor does it look at a window's bounds. kWindows fails on a device without windows.
+  std::optional<GrantKind> grants;
 
   // What is READ into is registered for that time, so that the device may write there (true), or used as it is
   // (false). Empty: as the device needs it: on iWARP. See VerbsSinks.

@@ -34,7 +34,7 @@ ibv_wr_opcode ToVerbs(Opcode opcode) {
 
 VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
                                const VerbsFabricOptions& fabric, const QueuePairOptions& options,
-                               bool windows, uint32_t number, ConnectionHandler& handler)
+                               GrantKind grants, uint32_t number, ConnectionHandler& handler)
     : completion_queue_(completion_queue),
       device_(completion_queue.device()),
       memory_(memory),
@@ -45,13 +45,16 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
       number_((1u << 24) + number),
       qp_num_(number_),
       read_depth_(std::min(options.read_depth, device_.read_depth_max())),
-      sends_(options.send_depth, static_cast<uint32_t>(rings::SendEntries(options.send_depth, windows))),
-      grants_(device_, memory, windows, rings::GrantsMax(options.send_depth)),
-      sinks_(device_, memory, !windows && fabric.sink_registrations.value_or(device_.iwarp())),
+      sends_(options.send_depth,
+             static_cast<uint32_t>(rings::SendEntries(options.send_depth, grants == GrantKind::kWindows))),
+      grants_(device_, memory, grants, rings::GrantsMax(options.send_depth)),
+      sinks_(device_, memory,
+             grants != GrantKind::kWindows && fabric.sink_registrations.value_or(device_.iwarp())),
       receives_(std::bit_ceil(options.receive_depth)),
       device_qp_(std::make_shared<VerbsDeviceQp>(
           completion_queue, fabric, token_,
-          static_cast<uint32_t>(rings::SendEntries(options.send_depth, windows)), options.receive_depth)) {}
+          static_cast<uint32_t>(rings::SendEntries(options.send_depth, grants == GrantKind::kWindows)),
+          options.receive_depth)) {}
 
 VerbsQueuePair::~VerbsQueuePair() {
   completion_queue_.Unregister(token_);

@@ -39,7 +39,7 @@ namespace hawser::fabric {
 class VerbsQueuePair final : public QueuePair, public VerbsSource {
  public:
   VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
-                 const VerbsFabricOptions& fabric, const QueuePairOptions& options, bool windows,
+                 const VerbsFabricOptions& fabric, const QueuePairOptions& options, GrantKind grants,
                  uint32_t number, ConnectionHandler& handler);
   ~VerbsQueuePair() override;
 

@@ -68,7 +68,7 @@ inline bool HasWindows(const ibv_device_attr& attr, bool iwarp, const absl::Stat
   return AdvertisesWindows(attr, iwarp) && !absl::IsUnimplemented(trial);
 }
 
-// The default of VerbsFabricOptions::memory_windows, which explains why rxe has none.
+// Whether windows are the default of VerbsFabricOptions::grants, which explains why rxe has none.
 inline bool UsesWindows(const ibv_device_attr& attr, bool iwarp, const absl::Status& trial) {
   return HasWindows(attr, iwarp, trial) && !IsRxe(attr, iwarp);
 }
