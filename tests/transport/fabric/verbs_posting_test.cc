@@ -18,6 +18,7 @@
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/tests/transport/fabric/nic_profiles.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/windows.h"
 
 namespace hawser::fabric {
@@ -30,6 +31,8 @@ using ::testing::Not;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+// What a device may fill has it beside.
+constexpr int kRelaxed = IBV_ACCESS_RELAXED_ORDERING;
 
 sockaddr_in Somebody() {
   sockaddr_in v4 = {};
@@ -120,10 +123,54 @@ TEST(VerbsPostingTest, AGrantBindsAWindowToExactlyItsRangeInFrontOfTheNextPost) 
 TEST(VerbsPostingTest, MemoryIsRegisteredForLocalUseAndForWindows) {
   {
     FakeWorld world;
-    EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+    EXPECT_THAT(world.verbs.registrations,
+                ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | kRelaxed));
   }
   FakeWorld iwarp({.iwarp = true, .windows = false}, {});
-  EXPECT_THAT(iwarp.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE));
+  EXPECT_THAT(iwarp.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | kRelaxed));
+}
+
+TEST(VerbsPostingTest, WhereADeviceShallWriteInOrderNothingIsRegisteredOtherwise) {
+  FakeVerbs verbs({.iwarp = true, .windows = false});
+  std::vector<uint8_t> memory(100);
+  const auto fabric =
+      NewVerbsFabric({.device = "fake0", .relaxed_ordering = false, .library = &verbs.library()}).value();
+  const auto region = fabric->Register(memory.data(), memory.size()).value();
+  EXPECT_THAT(verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE));
+}
+
+// What the stand-ins for ibv_reg_mr() and ibv_reg_mr_iova2() below were called with.
+struct Registering {
+  int plain_access = -1, extended_access = -1;
+  uint64_t iova = 0;
+};
+Registering registering;
+
+ibv_mr* RegMr(ibv_pd*, void*, size_t, int access) {
+  registering.plain_access = access;
+  return nullptr;
+}
+
+ibv_mr* RegMrIova2(ibv_pd*, void*, size_t, uint64_t iova, unsigned int access) {
+  registering.extended_access = static_cast<int>(access);
+  registering.iova = iova;
+  return nullptr;
+}
+
+TEST(VerbsPostingTest, OptionalAccessIsForTheFunctionThatKnowsItOrDropped) {
+  char memory[8];
+  constexpr int kPlain = IBV_ACCESS_LOCAL_WRITE;
+  const auto call = [&](bool has_extended, int access) {
+    registering = {};
+    RegisterWithOptionalAccess(RegMr, has_extended ? RegMrIova2 : nullptr, nullptr, memory, 8, access);
+    return registering;
+  };
+  EXPECT_EQ(call(true, kPlain).plain_access, kPlain);
+  EXPECT_EQ(call(true, kPlain).extended_access, -1);
+  EXPECT_EQ(call(true, kPlain | kRelaxed).plain_access, -1);
+  EXPECT_EQ(call(true, kPlain | kRelaxed).extended_access, kPlain | kRelaxed);
+  EXPECT_EQ(call(true, kPlain | kRelaxed).iova, reinterpret_cast<uint64_t>(memory));
+  EXPECT_EQ(call(false, kPlain | kRelaxed).plain_access, kPlain);
 }
 
 TEST(VerbsPostingTest, ARevocationIsASignaledInvalidationAndItsWindowIsBoundAnewWithAnotherRkey) {
@@ -890,7 +937,8 @@ TEST(VerbsPostingTest, WhereGrantsAreSharedTheyAreTheKeyOfTheirRegionAndNothingE
   for (bool iwarp : {false, true}) {
     FakeWorld world({.iwarp = iwarp, .windows = !iwarp, .grants = GrantKind::kShared},
                     {.send_depth = 8, .receive_depth = 8});
-    ASSERT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
+    ASSERT_THAT(world.verbs.registrations,
+                ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | kRelaxed));
     const uint32_t key = (*world.verbs.memory_regions.begin())->rkey;
     for (uint64_t i = 0; i < 1000; ++i) {  // As many as there are.
       const Granted granted = world.qp->Grant(world.At(i, 100), QueuePair::Access::kRead).value();

@@ -27,7 +27,8 @@ using ::testing::HasSubstr;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-constexpr int kSinkAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+constexpr int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING;
+constexpr int kSinkAccess = kRegionAccess | IBV_ACCESS_REMOTE_WRITE;
 
 SendWorkRequest ReadInto(uint64_t wr_id, const Sge& sink) {
   return {.wr_id = wr_id,
@@ -65,7 +66,7 @@ struct IwarpWorld : FakeWorld {
 
 TEST(VerbsSinksTest, OverIwarpExactlyWhatIsReadIntoIsWritableUntilTheReadHasCompleted) {
   IwarpWorld world;
-  ASSERT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE)) << "the region is not";
+  ASSERT_THAT(world.verbs.registrations, ElementsAre(kRegionAccess)) << "the region is not";
   ASSERT_THAT(world.Read(1, 1234, 567), IsOk());
   ASSERT_EQ(world.sinks(), 1u);
   EXPECT_EQ(world.verbs.registrations.back(), kSinkAccess);
@@ -103,7 +104,7 @@ TEST(VerbsSinksTest, OverInfinibandAReadNeedsNoRegistration) {
   const SendWorkRequest request = ReadInto(1, sink);
   ASSERT_THAT(world.qp->PostSend({&request, 1}), IsOk());
   world.qp->CloseSink(world.memory.data());
-  EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  EXPECT_THAT(world.verbs.registrations, ElementsAre(kRegionAccess | IBV_ACCESS_MW_BIND));
 }
 
 TEST(VerbsSinksTest, AReadThatFailsLeavesNothingWritable) {

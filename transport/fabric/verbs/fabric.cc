@@ -26,7 +26,7 @@ class VerbsFabric final : public Fabric {
         options_(options),
         grants_(
             options.grants.value_or(device_->uses_windows() ? GrantKind::kWindows : GrantKind::kRegistered)),
-        memory_(*device_, grants_) {}
+        memory_(*device_, grants_, options_) {}
 
   absl::string_view scheme() const override { return "rdma"; }
   int numa_node() const override { return device_->numa_node(); }

@@ -16,7 +16,19 @@ absl::Status NotThere(const char* library) {
                                           "ibverbs-providers), or use tcp://"));
 }
 
+// Of the library that was loaded last: a table has functions, no state.
+decltype(&::ibv_reg_mr) plain_reg_mr = nullptr;
+decltype(&::ibv_reg_mr_iova2) extended_reg_mr = nullptr;
+
 }  // namespace
+
+ibv_mr* RegisterWithOptionalAccess(decltype(&::ibv_reg_mr) plain, decltype(&::ibv_reg_mr_iova2) extended,
+                                   ibv_pd* pd, void* address, size_t length_bytes, int access) {
+  if ((access & IBV_ACCESS_OPTIONAL_RANGE) == 0) return plain(pd, address, length_bytes, access);
+  if (extended == nullptr) return plain(pd, address, length_bytes, access & ~int{IBV_ACCESS_OPTIONAL_RANGE});
+  return extended(pd, address, length_bytes, reinterpret_cast<uintptr_t>(address),
+                  static_cast<unsigned int>(access));
+}
 
 absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const char* rdmacm) {
   VerbsLibrary library;
@@ -44,6 +56,11 @@ absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const c
                                             " have no ", missing,
                                             "(): they are older than rdma-core 23; upgrade rdma-core"));
   }
+  plain_reg_mr = library.ibv_reg_mr;
+  extended_reg_mr = reinterpret_cast<decltype(extended_reg_mr)>(dlsym(verbs, "ibv_reg_mr_iova2"));
+  library.ibv_reg_mr = [](ibv_pd* pd, void* address, size_t length_bytes, int access) {
+    return RegisterWithOptionalAccess(plain_reg_mr, extended_reg_mr, pd, address, length_bytes, access);
+  };
   return library;
 }
 

@@ -51,8 +51,11 @@ class VerbsMemory::Region final : public MemoryRegion {
   const size_t length_bytes_;
 };
 
-VerbsMemory::VerbsMemory(VerbsDevice& device, GrantKind grants)
-    : device_(device), grants_(grants), mrs_(new std::atomic<ibv_mr*>[RegionTable::kRegionsMax]()) {
+VerbsMemory::VerbsMemory(VerbsDevice& device, GrantKind grants, const VerbsFabricOptions& options)
+    : device_(device),
+      grants_(grants),
+      access_(AccessOf(grants) | OptionalAccess(options)),
+      mrs_(new std::atomic<ibv_mr*>[RegionTable::kRegionsMax]()) {
   device_.AddMemory(this);
 }
 
@@ -78,8 +81,7 @@ absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(uint8_t* add
 
 absl::Status VerbsMemory::RegisterNow(const Region& region) {
   const auto make = [&] {
-    return device_.verbs().ibv_reg_mr(device_.pd(), region.address(), region.length_bytes(),
-                                      AccessOf(grants_));
+    return device_.verbs().ibv_reg_mr(device_.pd(), region.address(), region.length_bytes(), access_);
   };
   ibv_mr* mr = make();
   if (mr != nullptr && mr->rkey == 0 && grants_ == GrantKind::kShared) {  // No grant has rkey 0.

@@ -22,8 +22,8 @@ namespace hawser::fabric {
 // Thread:   any.
 class VerbsMemory final : public DeviceMemory {
  public:
-  // `device` outlives this. `grants`: of all regions.
-  VerbsMemory(VerbsDevice& device, GrantKind grants);
+  // `device` and `options` outlive this. `grants`: of all regions.
+  VerbsMemory(VerbsDevice& device, GrantKind grants, const VerbsFabricOptions& options);
   ~VerbsMemory() override;
 
   // While the device is gone the region is only recorded; it is registered when the device is back.
@@ -32,6 +32,11 @@ class VerbsMemory final : public DeviceMemory {
   bool Contains(const Sge& sge) const { return regions_.Contains(sge); }
   // Why Contains() refused `sge`.
   absl::Status Refusal(const Sge& sge) const { return regions_.Refusal(sge); }
+
+  // What each registration that a device fills has beside its own access.
+  static int OptionalAccess(const VerbsFabricOptions& options) {
+    return options.relaxed_ordering ? int{IBV_ACCESS_RELAXED_ORDERING} : 0;
+  }
 
   // The region of an `sge` that Contains() accepted. Null: the device has just been removed.
   ibv_mr* mr(const Sge& sge) const {
@@ -52,6 +57,7 @@ class VerbsMemory final : public DeviceMemory {
 
   VerbsDevice& device_;
   const GrantKind grants_;
+  const int access_;
   RegionTable regions_;
   // By index. Written before anybody has the lkey, and while the device has no user.
   const std::unique_ptr<std::atomic<ibv_mr*>[]> mrs_;

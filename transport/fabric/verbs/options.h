@@ -56,6 +56,11 @@ struct VerbsFabricOptions {
   // (false). Empty: as the device needs it: on iWARP. See VerbsSinks.
   std::optional<bool> sink_registrations;
 
+  // The device may write what it receives or READs in any order (IBV_ACCESS_RELAXED_ORDERING), where the kernel and the
+  // device know this: on many hosts only so does a NIC of 100 Gbit/s and more reach its rate. Safe, since nothing is read
+  // before the completion that follows it, which is written in order.
+  bool relaxed_ordering = true;
+
   // Null: the machine's libraries. A fake for tests must outlive the fabric.
   const VerbsLibrary* library = nullptr;
 };

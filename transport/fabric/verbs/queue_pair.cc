@@ -49,7 +49,8 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
              static_cast<uint32_t>(rings::SendEntries(options.send_depth, grants == GrantKind::kWindows))),
       grants_(device_, memory, grants, rings::GrantsMax(options.send_depth)),
       sinks_(device_, memory,
-             grants != GrantKind::kWindows && fabric.sink_registrations.value_or(device_.iwarp())),
+             grants != GrantKind::kWindows && fabric.sink_registrations.value_or(device_.iwarp()),
+             VerbsMemory::OptionalAccess(fabric)),
       receives_(std::bit_ceil(options.receive_depth)),
       device_qp_(std::make_shared<VerbsDeviceQp>(
           completion_queue, fabric, token_,

@@ -46,8 +46,7 @@ absl::StatusOr<VerbsSinks::Begun> VerbsSinks::Begin(const Sge& range) {
     if (absl::Status status = Unkeep(std::exchange(sink->registration, kNone)); !status.ok()) return status;
     wanted = PortionOf(*sink, range);
   }
-  ibv_mr* const mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length,
-                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  ibv_mr* const mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length, access_);
   if (mr == nullptr) return RegistrationError("READ into memory", wanted.length, errno);
   do {
     ++last_number_;

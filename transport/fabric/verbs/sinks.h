@@ -35,9 +35,13 @@ class VerbsSinks {
   // No registration. Others have numbers that are not reused.
   static constexpr uint32_t kNone = 0;
 
-  // `enabled`: READs need registrations. Otherwise Begin() is not called.
-  VerbsSinks(VerbsDevice& device, const VerbsMemory& memory, bool enabled)
-      : device_(device), memory_(memory), enabled_(enabled) {}
+  // `enabled`: READs need registrations. Otherwise Begin() is not called. `optional_access`: see
+  // VerbsMemory::OptionalAccess().
+  VerbsSinks(VerbsDevice& device, const VerbsMemory& memory, bool enabled, int optional_access)
+      : device_(device),
+        memory_(memory),
+        enabled_(enabled),
+        access_(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | optional_access) {}
   ~VerbsSinks() { Release(); }
   VerbsSinks(const VerbsSinks&) = delete;
   VerbsSinks& operator=(const VerbsSinks&) = delete;
@@ -90,6 +94,7 @@ class VerbsSinks {
   VerbsDevice& device_;
   const VerbsMemory& memory_;
   const bool enabled_;
+  const int access_;
   uint32_t last_number_ = kNone;
   std::vector<Registration> registrations_;  // Few: the READs outstanding, and the open sinks.
   std::vector<OpenSink> open_;
