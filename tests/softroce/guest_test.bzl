@@ -1,6 +1,6 @@
 """Tests that need software RDMA. They run in a guest (README.md), many in one, because starting it takes 5 s."""
 
-def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, preload = None, programs = [], tags = [], **kwargs):
+def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtual_time = False, test_seconds = 60, nics = {}, programs = [], tags = [], **kwargs):
     """A test that runs other tests, one after the other, in one guest.
 
     It passes if all of them do. Where HAWSER_RDMA_DEVICE names a device of this machine, tests that any device serves
@@ -16,12 +16,15 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
       virtual_time: the clock jumps over waits, so that timeouts cost nothing; one processor. The guest has the tests,
         with their libraries and data, in its memory, and no other files of this machine but those that hold.sh adds.
       test_seconds: what each test may take, in real time, in virtual time too.
-      preload: a library that each test is started with (LD_PRELOAD).
+      nics: tests that run after the others as on a NIC, by its name: nic/nic_behavior.cc has the names, and README.md says
+        what they do. On a device of this machine each runs once, as it is. Not in virtual time.
       programs: names of programs of this machine that the tests start, for a guest in virtual time.
       tags: as of sh_test. Added is "cpu:2", for a guest with two processors: beside another one the tests of both
         take twice as long.
       **kwargs: as of sh_test. Its timeout limits all tests together.
     """
+    preload = "@hawser//tests/softroce/nic:libnic_preload.so"
+    on_nics = [(nic, test) for nic in sorted(nics) for test in nics[nic]]
     native.sh_test(
         name = name,
         srcs = ["@hawser//tests/softroce:guest_test.sh"],
@@ -30,13 +33,13 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 2, memory = "1G", virtua
             "--smp=%d" % smp,
             "--memory=" + memory,
             "--test_seconds=%d" % test_seconds,
-        ] + (["--virtual_time"] if virtual_time else []) + (["--preload=$(rootpath %s)" % preload] if preload else []) + [
+        ] + (["--virtual_time"] if virtual_time else []) + (["--nics=$(rootpath %s)" % preload] if nics else []) + [
             "--program=" + program
             for program in programs
         ] + [
             "--",
-        ] + ["$(rootpath %s)" % test for test in tests],
-        data = tests + ([preload] if preload else []) + ["@hawser//tests/softroce:guest_test_files"],
+        ] + ["$(rootpath %s)" % test for test in tests] + ["%s@$(rootpath %s)" % each for each in on_nics],
+        data = depset(tests + [test for _, test in on_nics]).to_list() + ([preload] if nics else []) + ["@hawser//tests/softroce:guest_test_files"],
         tags = tags + ([] if virtual_time else ["cpu:%d" % smp]),
         **kwargs
     )

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs tests in one guest and reports the result of each. Call it by hawser_guest_test() in guest_test.bzl.
 #
-#   guest_test.sh [--test_seconds=60] [--preload=LIBRARY] [--program=NAME]... [option of guest.sh]... -- test...
+#   guest_test.sh [--test_seconds=60] [--nics=LIBRARY] [--program=NAME]... [option of guest.sh]... -- test...
 #
+# A test is a path; in a guest mlx5@path is run as on that NIC, by the library of --nics, nic/preload.cc.
 # --program: one of this machine that the tests start, for a guest in virtual time, which has only what it is given.
 # Prints a line for each test, after the output of the failed ones. Exit status 0 if all passed, else 1.
 # Writes JUnit's XML where Bazel expects it.
@@ -11,11 +12,11 @@ set -uo pipefail
 # Bazel starts this script by a link in the package of the test.
 if [[ -n ${TEST_SRCDIR:-} ]]; then here=$TEST_SRCDIR/hawser/tests/softroce; else here=$(cd "$(dirname "$0")" && pwd); fi
 
-setup=rxe test_seconds=60 preload='' only_guest='' virtual='' programs=() options=()
+setup=rxe test_seconds=60 nics='' only_guest='' virtual='' programs=() options=()
 while (($#)); do
   case $1 in
     --test_seconds=*) test_seconds=${1#*=} ;;
-    --preload=*) preload=$PWD/${1#*=} ;;
+    --nics=*) nics=$PWD/${1#*=} ;;
     --program=*) programs+=("${1#*=}") ;;
     --) shift && break ;;
     *)
@@ -37,8 +38,11 @@ fi
 
 run=$(mktemp -d "${TEST_TMPDIR:-/tmp}/run.XXXXXX")
 trap 'rm -rf "$run"' EXIT
-# Not LD_PRELOAD, which would apply to QEMU, too.
-run_tests=(env "HAWSER_TEST_PRELOAD=$preload" "$here/run_tests.sh" "$run" "$test_seconds" "${tests[@]}")
+if [[ -n ${HAWSER_RDMA_DEVICE:-} && -z $only_guest ]]; then
+  # It is a NIC itself, or one by hand: each test once, as it is.
+  mapfile -t tests < <(printf '%s\n' "${tests[@]}" | sed -E 's/^[a-z0-9_]+@//' | awk '!seen[$0]++')
+fi
+run_tests=(env "HAWSER_TEST_NIC_LIBRARY=$nics" "$here/run_tests.sh" "$run" "$test_seconds" "${tests[@]}")
 ended='the guest ended'
 if [[ -n ${HAWSER_RDMA_DEVICE:-} && -z $only_guest ]]; then
   ended='run_tests.sh ended'

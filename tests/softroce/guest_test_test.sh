@@ -59,7 +59,11 @@ check 'and nothing of theirs is printed' lacks "$output" quiet
 check 'the XML counts failures' is "$(grep -c '<failure>' "$tmp/test.xml")" 4
 check 'and says why' has "$(<"$tmp/test.xml")" 'because of &lt;this &amp; that&gt;'
 
-run --setup=none -- "$tmp"/{passes,panics,passes}
+program is_on_mlx5 '[[ $HAWSER_TEST_NIC == mlx5 && $LD_PRELOAD == */passes ]]'
+program is_on_none '[[ -z ${HAWSER_TEST_NIC:-}${LD_PRELOAD:-} ]]'
+run --setup=none --nics=passes -- "mlx5@$tmp/is_on_mlx5" "$tmp"/{is_on_none,passes,panics,passes}
+check 'a test as on a NIC has its name' grep -qE '^PASSED .* mlx5@.*/is_on_mlx5$' <<<"$output"
+check 'and others have not' grep -qE '^PASSED .*/is_on_none$' <<<"$output"
 check 'a panic fails all' is "$status" 1
 check 'the panic is told' has "$output" 'Kernel panic - not syncing: sysrq triggered crash'
 check 'the test it was in is told' has "$output" "$tmp/panics: the guest ended while this test ran"
@@ -80,5 +84,7 @@ check 'a device of this machine that is not there fails all' is "$status" 1
 HAWSER_RDMA_DEVICE=any0 HAWSER_RDMA_ADDRESS=10.0.0.1 run -- "$tmp"/{passes,says_why}
 check 'on this machine, a failed test fails all' is "$status" 1
 check 'and is told' has "$output" "$tmp/says_why: exit status 7"
+HAWSER_RDMA_DEVICE=any0 HAWSER_RDMA_ADDRESS=10.0.0.1 run -- "mlx5@$tmp/is_on_none" "hns@$tmp/is_on_none" "$tmp/passes"
+check 'there, a test as on NICs runs once, as it is' is "$(grep -c ^PASSED <<<"$output") $status" '2 0'
 
 ((failures == 0)) || { echo "$failures failed"; exit 1; }

@@ -3,6 +3,9 @@
 #
 #   run_tests.sh <folder> <seconds> <test>...
 #
+# A test with a name and an @ before it runs as on a NIC: nic/nic_behavior.cc has the names, and $HAWSER_TEST_NIC_LIBRARY is
+# nic/preload.cc.
+#
 # For test number n, from 0, it writes n.log with the output, n.xml if the test writes GoogleTest's report,
 # and at the end n.status with the exit status and the time in seconds. guest_test.sh reads these files.
 set -u
@@ -45,16 +48,17 @@ limited() {
   fi
 }
 
-# $HAWSER_TEST_PRELOAD: a library for the tests. AddressSanitizer checks that it is loaded first, which is not
-# needed.
-with=()
-[[ -z ${HAWSER_TEST_PRELOAD:-} ]] ||
-  with=(env "LD_PRELOAD=$HAWSER_TEST_PRELOAD" "ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0")
-
 unset TEST_PREMATURE_EXIT_FILE  # GoogleTest creates it, in a folder that the guest may not have.
 n=0
 for test in "$@"; do
   tmp=$(mktemp -d)
+  with=()
+  # AddressSanitizer checks that it is loaded first, which is not needed.
+  if [[ $test =~ ^([a-z0-9_]+)@(.*) ]]; then
+    test=${BASH_REMATCH[2]}
+    with=(env "HAWSER_TEST_NIC=${BASH_REMATCH[1]}" "LD_PRELOAD=$HAWSER_TEST_NIC_LIBRARY"
+      "ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0")
+  fi
   read_clock
   start=$now
   # The braces put the shell's report of a crash into the log, too.

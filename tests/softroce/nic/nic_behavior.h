@@ -1,0 +1,74 @@
+#ifndef HAWSER_TESTS_SOFTROCE_NIC_NIC_BEHAVIOR_H_
+#define HAWSER_TESTS_SOFTROCE_NIC_NIC_BEHAVIOR_H_
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hawser::fabric {
+
+// What the kernel's driver and rdma-core's provider of a family of NICs do and rxe or siw do not, as read in their
+// sources. A limit applies where it is less than that of the software device.
+struct NicBehavior {
+  const char* name = nullptr;
+  bool iwarp = false;  // It stands in for siw, else for rxe.
+  uint32_t vendor_id = 0;
+
+  // Gather and scatter entries. ibv_query_device() reports the smaller of the first two as max_sge.
+  int send_sge_max = 30;
+  int receive_sge_max = 30;
+  int read_sge_max = 30;
+
+  // READs that peers may have outstanding at it, and that it may have at them.
+  int responder_depth_max = 16;
+  int initiator_depth_max = 16;
+
+  // What ibv_create_qp() makes of more inline bytes than it has: an error, or less. kIgnored: grants what it was
+  // asked for, and reads the memory when it executes the work request.
+  enum class Inline { kRefused, kLess, kIgnored };
+  Inline inline_policy = Inline::kRefused;
+  uint32_t inline_max = 512;
+
+  // Memory windows: the flag that the kernel sets, and what the provider does.
+  bool window_flag = false;
+  bool allocates_windows = false;
+  bool binds_windows = false;
+  int bind_error = EINVAL;  // Some return it negative.
+
+  // Of completion queues and of queue pairs, in entries and work requests.
+  int max_cqe = 1 << 20;
+  int max_qp_wr = 1 << 14;
+
+  // ibv_post_send() fails on a queue pair in error.
+  bool posts_only_in_rts = false;
+
+  // ibv_create_qp() fails without setting errno.
+  bool silent_errors = false;
+
+  // The READ depths that an event of the connection manager does not carry; they arrive as 0.
+  bool request_lacks_initiator_depth = false;
+  bool request_lacks_responder_resources = false;
+  bool reply_lacks_depths = false;
+
+  bool ipv4_only = false;
+
+  // ibv_destroy_qp() frees the queue pair without the lock of its completion queue, so ibv_poll_cq() must not run
+  // at the same time.
+  bool destroys_beside_polls = false;
+
+  // Pinned for each work request of a queue pair, and for each entry of a completion queue.
+  uint32_t send_entry_bytes = 128;
+  uint32_t receive_entry_bytes = 32;
+  uint32_t completion_entry_bytes = 64;
+};
+
+// All NICs.
+const std::vector<NicBehavior>& NicBehaviors();
+
+// Null: there is none of that name.
+const NicBehavior* FindNicBehavior(const std::string& name);
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TESTS_SOFTROCE_NIC_NIC_BEHAVIOR_H_
