@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -57,8 +58,9 @@ TEST_P(SendContractTest, ASendGathersItsSegmentsInOrder) {
   auto [a, b] = world_.Connect();
   ASSERT_THAT(b.Receive(1, b.At(0, 32 * 1024)), IsOk());
   FillPattern(a, 1);
-  const Sge sges[kSgeMax] = {a.At(9000, 1),   a.At(0, 3000),     a.At(5000, 17),
-                             a.At(4000, 600), a.At(20000, 9000), a.At(3, 5)};
+  const Sge all[kSgeMax] = {a.At(9000, 1),   a.At(0, 3000),     a.At(5000, 17),
+                            a.At(4000, 600), a.At(20000, 9000), a.At(3, 5)};
+  const absl::Span<const Sge> sges = absl::MakeConstSpan(all).first(world_.fabric().sge_max());
   std::string expected;
   for (const Sge& sge : sges) expected.append(reinterpret_cast<char*>(sge.address), sge.length);
   const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = sges};
