@@ -16,6 +16,7 @@
 #include "hawser/tests/transport/fabric/nic_profiles.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/window_stock.h"
 
 namespace hawser::fabric {
 namespace {
@@ -66,6 +67,7 @@ TEST_P(VerbsNicsTest, EachSideReadsWhatTheOtherGrants) {
       world.fabric->CreateQueuePair(*world.completion_queue, {.send_depth = 8, .receive_depth = 8}, news)
           .value();
   ASSERT_THAT(accepting->Accept(*requests.requests[0], "yes"), IsOk());
+  world.Poll();
   EXPECT_EQ(world.verbs.accepted.initiator_depth, expected().read_depth);
   EXPECT_EQ(world.verbs.accepted.responder_resources, expected().read_depth);
   world.verbs.CmEvent(asked, RDMA_CM_EVENT_ESTABLISHED);
@@ -97,7 +99,7 @@ TEST_P(VerbsNicsTest, EachSideReadsWhatTheOtherGrants) {
     EXPECT_THAT(world.completions, UnorderedElementsAre(CompletionIs(1, kSuccess), CompletionIs(2, kSuccess),
                                                         CompletionIs(3, kSuccess)));
   }
-  EXPECT_EQ(world.verbs.windows_alive, expected().windows ? 2u : 0u);
+  EXPECT_EQ(world.verbs.windows_alive, expected().windows ? VerbsWindowStock::kFull : 0);
   EXPECT_EQ(world.verbs.memory_regions.size(), 1u);
   accepting->Disconnect();
   world.Poll();

@@ -766,6 +766,7 @@ TEST(VerbsPostingTest, OnIwarpAReadDepthOf0IsNotSaid) {
     const std::unique_ptr<ConnectRequest> request = world.TakeRequest();
     EXPECT_EQ(request->read_depth(), static_cast<uint32_t>(agreed));
     ASSERT_THAT(world.qp->Accept(*request, "yes"), IsOk());
+    world.Poll();
     EXPECT_EQ(world.verbs.accepted.initiator_depth, agreed);
     EXPECT_EQ(world.verbs.accepted.responder_resources, agreed);
   }
@@ -881,7 +882,7 @@ TEST(VerbsPostingTest, WindowsThatTheProviderDoesNotHaveAreNotUsed) {
   for (const FakeVerbs::Options& options : providers) {
     FakeWorld world(options);
     EXPECT_EQ(world.verbs.trials, options.allocates_windows ? 1u : 0u);
-    EXPECT_THAT(world.verbs.registrations, ElementsAre(int{IBV_ACCESS_LOCAL_WRITE}));
+    EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING));
     ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
     EXPECT_EQ(world.verbs.registrations.back(), int{IBV_ACCESS_REMOTE_READ});
     ASSERT_THAT(world.Post(1), IsOk());
@@ -891,23 +892,25 @@ TEST(VerbsPostingTest, WindowsThatTheProviderDoesNotHaveAreNotUsed) {
 }
 
 TEST(VerbsPostingTest, WindowsAreTriedOnceWithoutATrace) {
-  FakeWorld world;
+  FakeWorld world({}, {.send_depth = 8}, /*connect=*/false);
   EXPECT_EQ(world.verbs.trials, 1u);
   EXPECT_EQ(world.verbs.windows_alive, 0u);
   EXPECT_EQ(world.verbs.memory_regions.size(), 1u);
-  EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+  EXPECT_EQ(world.verbs.queue_pairs.size(), 0u);
+  const sockaddr_in v4 = {.sin_family = AF_INET};
+  const SocketAddress peer(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4));
+  ASSERT_THAT(world.qp->Connect(peer, ""), IsOk());
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
   world.Poll();
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
-  const sockaddr_in v4 = {.sin_family = AF_INET};
-  ASSERT_THAT(world.qp->Connect(SocketAddress(reinterpret_cast<const sockaddr*>(&v4), sizeof(v4)), ""),
-              IsOk());
+  ASSERT_THAT(world.qp->Connect(peer, ""), IsOk());
   EXPECT_EQ(world.verbs.trials, 1u) << "its fabrics keep their kind of grants";
 }
 
 TEST(VerbsPostingTest, ATrialThatCannotBeMadeLeavesTheKernelsWord) {
   FakeWorld world({.create_qp_error = ENOMEM}, {.send_depth = 8}, /*connect=*/false);
-  EXPECT_THAT(world.verbs.registrations, ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  EXPECT_THAT(world.verbs.registrations,
+              ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_RELAXED_ORDERING));
 }
 
 TEST(VerbsPostingTest, ATrialOfWindowsSaysWhatRefusedThem) {

@@ -130,17 +130,20 @@ TEST(VerbsSinksTest, WhatIsOutstandingAtTheEndIsNotWritableWhenItIsGivenBack) {
   ASSERT_THAT(world.Read(2, 5000, 100), IsOk());
   world.qp->Disconnect();
   EXPECT_TRUE(world.verbs.queue_pairs.empty()) << "first, since the device writes until then";
-  EXPECT_EQ(world.sinks(), 0u);
   EXPECT_TRUE(world.completions.empty());
   world.Poll();
+  EXPECT_EQ(world.sinks(), 0u);
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
 }
 
 // It flushes first, and its READs keep their sinks until then.
 TEST(VerbsSinksTest, ADeviceThatFlushesKeepsItsSinksUntilThen) {
   FakeVerbs verbs;
-  const auto fabric =
-      NewVerbsFabric({.device = "fake0", .sink_registrations = true, .library = &verbs.library()}).value();
+  const auto fabric = NewVerbsFabric({.device = "fake0",
+                                      .grants = GrantKind::kRegistered,
+                                      .sink_registrations = true,
+                                      .library = &verbs.library()})
+                          .value();
   const auto queue = fabric->CreateCompletionQueue(64).value();
   std::vector<uint8_t> memory(1 << 16);
   const auto region = fabric->Register(memory.data(), memory.size()).value();
@@ -186,10 +189,11 @@ TEST(VerbsSinksTest, ADeviceThatIsRemovedLeavesNothingRegistered) {
   world.Poll();
   ASSERT_TRUE(world.news.ended());
   world.qp->Disconnect();
-  EXPECT_EQ(world.sinks(), 0u);
   world.Poll();
+  EXPECT_EQ(world.sinks(), 0u);
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+  world.Poll();
   EXPECT_TRUE(world.verbs.memory_regions.empty()) << "its user has left, so it is closed";
 }
 

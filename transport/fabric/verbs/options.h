@@ -53,7 +53,7 @@ struct VerbsFabricOptions {
   std::optional<GrantKind> grants;
 
   // What is READ into is registered for that time, so that the device may write there (true), or used as it is
-  // (false). Empty: as the device needs it: on iWARP. See VerbsSinks.
+  // (false; always with kWindows). Empty: as the device needs it: on iWARP. See VerbsSinks.
   std::optional<bool> sink_registrations;
 
   // The device may write what it receives or READs in any order (IBV_ACCESS_RELAXED_ORDERING), where the kernel and the
