@@ -18,7 +18,7 @@ class PlainFabric final : public fabric::Fabric {
  public:
   absl::string_view scheme() const override { return "rdma"; }
   bool sends_can_wait() const override { return false; }
-  size_t sge_max() const override { return real_->sge_max(); }
+  size_t sge_max() const override { return tcp_->sge_max(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
     return tcp_->Register(address, length_bytes);
