@@ -26,6 +26,12 @@ class ABSL_LOCKABLE Mutex {
     }
   }
 
+  // False: another thread holds it, and this one does not wait.
+  bool try_lock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) {
+    int state = kFree;
+    return state_.compare_exchange_strong(state, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
+  }
+
   void unlock() ABSL_UNLOCK_FUNCTION() {
     if (state_.exchange(kFree, std::memory_order_release) == kAwaited) state_.notify_one();
   }

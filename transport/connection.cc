@@ -583,6 +583,9 @@ void Connection::OnFlushTimer() {
   if (!seen_flushed_.ok()) {  // The cause has not arrived in time.
     seen_flushed_ = absl::OkStatus();
     AwaitFlush();
+  } else if (queue_pair_->ForceFlush()) {
+    // All completes when the device lets go of its memory. Until then this connection is kept, which nobody waits for.
+    TellLost();
   } else {
     // From here on no posted work request completes, and the fabric uses none of our memory.
     queue_pair_.reset();

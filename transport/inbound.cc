@@ -135,10 +135,10 @@ void Inbounds::OpenSink(Inbound& inbound, uint64_t bytes) {
 }
 
 // Before anything else gets the memory. When the connection has failed, the fabric closes it by itself.
-void Inbounds::CloseSink(Inbound& inbound) {
-  if (std::exchange(inbound.sink_is_open_, false) && port_.carries_traffic()) {
-    port_.queue_pair().CloseSink(inbound.sink_begin_);
-  }
+bool Inbounds::CloseSink(Inbound& inbound) {
+  if (!inbound.sink_is_open_ || !port_.carries_traffic()) return true;
+  inbound.sink_is_open_ = !port_.queue_pair().CloseSink(inbound.sink_begin_);
+  return !inbound.sink_is_open_;
 }
 
 // A push arrives whether it is taken or not, so it needs neither a turn nor a share of the READ budget.
@@ -170,8 +170,7 @@ bool Inbounds::Stop(Inbound& inbound) {
   Dequeue(inbound);
   if (inbound.holds_memory()) admission_.OnPullEnded(inbound);
   inbound.Move(Inbound::Event::kStopped);
-  if (inbound.outstanding_ != 0) return false;
-  CloseSink(inbound);
+  if (inbound.outstanding_ != 0 || !CloseSink(inbound)) return false;
   if (inbound.state_ == State::kStopping) inbound.Move(Inbound::Event::kLastRead);
   inbound.message_.reset();
   return true;
@@ -254,11 +253,10 @@ void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
 
 void Inbounds::End(Inbound& inbound) {
   Dequeue(inbound);
-  CloseSink(inbound);
+  const bool is_ours = CloseSink(inbound);
   admission_.OnPullEnded(inbound);
-  // The connection has failed and its handlers were notified. The message is kept until the fabric no longer
-  // writes to it.
-  if (!port_.carries_traffic()) return;
+  // The connection has failed, or is about to. The message is kept until the fabric no longer writes to it.
+  if (!is_ours || !port_.carries_traffic()) return;
   if (inbound.state_ == State::kReading) {
     inbound.Move(Inbound::Event::kRead);
     HAWSER_PROBE(pull_end, port_.number(), inbound.slot_, inbound.message_.get());

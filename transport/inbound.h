@@ -165,7 +165,8 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   void Start(Inbound& inbound);
   // Of a message that takes several READs: see fabric::QueuePair. `bytes` are READ.
   void OpenSink(Inbound& inbound, uint64_t bytes);
-  void CloseSink(Inbound& inbound);
+  // False: its memory is not to be used before the queue pair is destroyed, and the connection will fail.
+  bool CloseSink(Inbound& inbound);
   void TakePush(Inbound& inbound);
   void OnQueued(Inbound& inbound, uint32_t bytes);
   void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok);

@@ -30,7 +30,7 @@ constexpr State kNext[7][7] = {
     /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle},
     /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle},
     /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle},
-    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kNone,     kNone,   kIdle},
+    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle},
 };  // kIdle and "revoke": what was granted of a message that could not be posted after all.
 // clang-format on
 
@@ -108,9 +108,14 @@ void Outbound::Release() {
 
 void Outbound::Revoke() {
   if (counted_.granted != 0) owner_.responses_.OnReleased(std::exchange(counted_, {}));
+  Move(Event::kRevoke);
+  RevokeGrants();
+}
+
+void Outbound::RevokeGrants() {
+  if (rkeys_.empty()) return;
   grants_left_ = static_cast<uint32_t>(rkeys_.size());
   ++owner_.revoking_;
-  Move(Event::kRevoke);
   const uint64_t wr_id = WorkId{owner_.port_.index(), WorkId::kRevocation, index_}.Encode();
   for (const uint32_t rkey : rkeys_) owner_.port_.queue_pair().Revoke(rkey, wr_id);
   rkeys_.clear();
@@ -119,7 +124,7 @@ void Outbound::Revoke() {
 void Outbound::ReleaseAtFailure() {
   // It still counts, until the connection is destroyed; but there is nothing more to end.
   if (std::exchange(counted_, {}).granted != 0) owner_.responses_.Unlink();
-  rkeys_.clear();  // They end with the queue pair.
+  RevokeGrants();  // The peer may have access until a command to the device has taken it away.
   Move(Event::kFail);
 }
 

@@ -48,7 +48,8 @@ class Outbound final : SendOwner {
     kReleased,          // No slot holds it; the SEND has not completed.
     kReleasedRevoking,  // Likewise, and grants are being revoked.
     kRevoking,          // The SEND has completed; grants are being revoked.
-    kEnding,            // The connection has failed: all is kept until the fabric has done with it.
+    kEnding,  // The connection has failed: all is kept until the fabric has done with it. Grants may be being
+              // revoked.
     kImpossible,
   };
   enum class Event : uint8_t { kPost, kComplete, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
@@ -79,6 +80,7 @@ class Outbound final : SendOwner {
   void OnSendCompleted() override;
   void Move(Event event);
   void Revoke();
+  void RevokeGrants();
 
   Outbounds& owner_;
   const uint32_t index_;

@@ -210,7 +210,8 @@ absl::StatusOr<int64_t> RawQueuePair::Read(const fabric::Granted& from, int64_t 
       more = more && posted < reads_max && fabric::MonotonicNs() < end_ns;
     }
   }
-  queue_pair_->CloseSink(sinks_[0].address);
+  if (!queue_pair_->CloseSink(sinks_[0].address))
+    return Fail(absl::InternalError("a sink of READs stays writable"));
   return done;
 }
 

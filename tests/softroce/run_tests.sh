@@ -55,8 +55,9 @@ for test in "$@"; do
   with=()
   # AddressSanitizer checks that it is loaded first, which is not needed.
   if [[ $test =~ ^([a-z0-9_]+)@(.*) ]]; then
-    test=${BASH_REMATCH[2]}
-    with=(env "HAWSER_TEST_NIC=${BASH_REMATCH[1]}" "LD_PRELOAD=$HAWSER_TEST_NIC_LIBRARY"
+    nic=${BASH_REMATCH[1]} test=${BASH_REMATCH[2]} with=(env)
+    [[ $nic != erdma ]] || with+=(-u HAWSER_RDMA_ADDRESS6)  # It has no IPv6.
+    with+=("HAWSER_TEST_NIC=$nic" "LD_PRELOAD=$HAWSER_TEST_NIC_LIBRARY"
       "ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0")
   fi
   read_clock

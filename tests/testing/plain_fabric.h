@@ -89,7 +89,7 @@ class PlainFabric final : public fabric::Fabric {
     void OpenSink(uint8_t* address, uint64_t length_bytes) override {
       real_->OpenSink(address, length_bytes);
     }
-    void CloseSink(const uint8_t* address) override { real_->CloseSink(address); }
+    bool CloseSink(const uint8_t* address) override { return real_->CloseSink(address); }
     void Disconnect() override { real_->Disconnect(); }
 
    private:

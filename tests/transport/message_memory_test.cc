@@ -89,7 +89,10 @@ TEST(ReleaseTest, EverythingComesHomeAfterTheCallsAndTheConnection) {
 TEST(ReleaseTest, WhatTakesSeveralReadsIsASinkThatIsOpenUntilTheLastOfThem) {
   World world;
   Link link(world);
-  link.EchoAll();
+  link.server.answer = [&](RecordingServer::Request request) {
+    EXPECT_EQ(link.server_counts().open_sinks, 0) << "a handler has it, and the peer could still write there";
+    link.Echo(std::move(request));
+  };
   for (size_t size : {size_t{100}, size_t{200'000}, kMiB, 20 * kMiB}) {
     const uint64_t before = link.server_counts().sinks_opened;
     PendingCall call;
@@ -99,6 +102,42 @@ TEST(ReleaseTest, WhatTakesSeveralReadsIsASinkThatIsOpenUntilTheLastOfThem) {
       EXPECT_EQ(counts->open_sinks, 0);
     }
   }
+}
+
+TEST(ReleaseTest, AMessageWhoseSinkStaysWritableIsNotHandedOver) {
+  World world;
+  {
+    Link link(world);
+    link.EchoAll();
+    link.server_counts().keeps_sinks = true;
+    PendingCall call;
+    ASSERT_THAT(link.Send(call, 4 * kMiB), IsOk());
+    ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().sinks_opened == 1; }));
+    ASSERT_TRUE(world.RunUntil([&] { return link.server_counts().open_sinks == 0; }));
+    world.Settle();
+    EXPECT_TRUE(link.server.requests.empty());
+    EXPECT_FALSE(call.done());
+    EXPECT_GE(world.LeasedBytes(world.server), 4 * kMiB);
+    world.OnClient([&] { link.client_end->queue_pair().Disconnect(); });
+    ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+    link.client_end = link.server_end = nullptr;
+  }
+  world.Settle();
+  EXPECT_EQ(world.LeasedBytes(), 0u);
+}
+
+// The fabric does not say by the end of its work requests that the peer has no access any more: only a revocation says so.
+TEST(ReleaseTest, WhatIsGrantedIsRevokedAlsoWhenTheConnectionFails) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, kMiB), IsOk());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  EXPECT_GT(link.client_counts().grants, 0);
+  world.OnServer([&] { link.server_end->queue_pair().Disconnect(); });
+  ASSERT_TRUE(world.RunUntil([&] { return link.closed(); }));
+  EXPECT_EQ(link.client_counts().grants, 0);
+  link.client_end = link.server_end = nullptr;
 }
 
 TEST(ReleaseTest, TheSinkOfAMessageThatIsNotWantedIsClosedAfterItsLastRead) {

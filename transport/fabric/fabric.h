@@ -328,8 +328,8 @@ class QueuePair {
   virtual bool HasUnpolled() const { return false; }
 
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which is inside one region. The
-  // grant is valid for the peer from a SEND that is posted later, until it is revoked, or every work request
-  // of the queue pair has completed after its end. With verbs it is a memory window of type 2, so this call
+  // grant is valid for the peer from a SEND that is posted later, until it is revoked, also after the end of the queue
+  // pair, or until that is destroyed. With verbs it is a memory window of type 2, so this call
   // pins and maps nothing. On a device without such windows peers on other queue pairs of the process could
   // use the rkey, if they guessed it, and a program may choose less than that (GrantKind in verbs/options.h).
   // The peer may READ each byte at least four times; a fabric in software refuses more. ResourceExhausted: too
@@ -349,8 +349,9 @@ class QueuePair {
   // pair is in error and every READ has completed. Elsewhere it does nothing. READs are possible without it, too.
   virtual void OpenSink(uint8_t* /*address*/, uint64_t /*length_bytes*/) {}
   // No READ into the range that OpenSink() was given follows, and none is outstanding. Does nothing if there is no such
-  // range.
-  virtual void CloseSink(const uint8_t* /*address*/) {}
+  // range. False: the peer may still write there, because the device does not take that back. Then the queue pair has
+  // ended, and the range is the fabric's until the queue pair is destroyed.
+  virtual bool CloseSink(const uint8_t* /*address*/) { return true; }
 
   // The most bytes that one kPush may carry; 0: this fabric has no pushes, or the peer does not take them.
   // Valid from OnEstablished() on. The caller posts a push right behind the SEND that names its memory. If
@@ -375,6 +376,10 @@ class QueuePair {
   // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
   // The fabric does not call the handler any more.
   virtual void Disconnect() = 0;
+
+  // After Disconnect(), when what is outstanding does not complete. True: all of it completes, flushed, as soon as the
+  // device does not touch its memory any more, and nothing here waits for the device. False: only the destructor ends it.
+  virtual bool ForceFlush() { return false; }
 
   // Disconnects, and sends `why` to the peer if the fabric can do so without waiting: once, and never behind
   // anything that the peer has not read. TCP does. Verbs do not: the private data of a disconnect does not

@@ -13,6 +13,9 @@
 namespace hawser::fabric {
 namespace {
 
+// The size of a completion queue that begins before page 144 of what libsiw maps, and ends behind it.
+constexpr int kSiwEntries = (1 << 15) - 1;
+
 NicLibrary* nic = nullptr;
 
 [[noreturn]] void Broken(const char* call, const char* what, size_t count) {
@@ -204,9 +207,13 @@ struct NicCalls {
       if (channel != nullptr) known->channel = state().comp_channels.at(channel).get();
       if (!state().Pin(known->pinned_bytes)) return nullptr;
     }
-    ibv_cq* const cq = real().ibv_create_cq(
-        context, entries, cq_context, known->channel != nullptr ? known->channel->real : nullptr, vector);
+    // With small queues libsiw soon comes to the object that it takes for an error: see VerbsCompletionQueue::Reserve().
+    const int real_entries = state().behavior.iwarp ? std::max(entries, kSiwEntries) : entries;
+    ibv_cq* const cq =
+        real().ibv_create_cq(context, real_entries, cq_context,
+                             known->channel != nullptr ? known->channel->real : nullptr, vector);
     const int error = errno;
+    if (cq != nullptr) cq->cqe = entries;
     {
       Lock lock(state().mutex);
       if (cq != nullptr) {

@@ -34,6 +34,10 @@ int NewFd() { return eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE); }
 // True: `call` is to fail, errno is set.
 bool Fails(const char* call) {
   if (auto meanwhile = fake->during.extract(call); !meanwhile.empty()) meanwhile.mapped()();
+  if (const auto always = fake->fail_always.find(call); always != fake->fail_always.end()) {
+    errno = always->second;
+    return true;
+  }
   const auto it = fake->fail_once.find(call);
   if (it == fake->fail_once.end()) return false;
   errno = it->second;
@@ -499,6 +503,7 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   cm_context.async_fd = NewFd();
   pd_.context = &context;
   attr.phys_port_cnt = 1;
+  attr.vendor_id = options.vendor_id;
   attr.max_qp_wr = options.max_qp_wr;
   attr.max_cqe = options.max_cqe;
   attr.max_sge = options.max_sge;

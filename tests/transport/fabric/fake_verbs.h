@@ -59,6 +59,7 @@ class FakeVerbs : private VerbsExecutor {
     bool ipv6 = true;                // Or EAFNOSUPPORT.
     bool reliable = true;            // Has RC. Otherwise the transport is not specified, as with efa.
     int num_comp_vectors = 1;
+    uint32_t vendor_id = 0;
     std::optional<GrantKind> grants = {};  // Of the fabric of a FakeWorld.
   };
   FakeVerbs() : FakeVerbs(Options()) {}
@@ -96,6 +97,7 @@ class FakeVerbs : private VerbsExecutor {
 
   // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
   std::map<std::string, int> fail_once;
+  std::map<std::string, int> fail_always;
   std::map<std::string, std::function<void()>> during;  // What happens meanwhile, once; by name, too.
   std::optional<ibv_qp_state> refuse_state;             // Moving a queue pair to it fails with EINVAL.
   ibv_ece ece = {};                                     // What the device has; vendor 0: it has none.

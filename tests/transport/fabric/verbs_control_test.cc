@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -352,27 +354,134 @@ TEST(VerbsControlTest, DrainFollowsTheMoveToError) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
 }
 
-// The caller may use all memory again when its last work request has completed, revoked or not.
-TEST(VerbsControlTest, WhatTheEndFlushesCompletesWhenTheGrantsAreReleased) {
+// What failed says why, and receives come home, while the control thread still takes grants away.
+TEST(VerbsControlTest, WhatTheEndFlushesDoesNotWaitForTheGrants) {
   for (const bool windows : {true, false}) {
     FakeWorld world({.windows = windows}, kSmall);
     const size_t regions = world.verbs.memory_regions.size(), stock = world.verbs.windows_alive;
     ASSERT_THAT(world.Receive(1), IsOk());
+    const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
     ASSERT_THAT(world.Post(2), IsOk());
-    ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
-    world.Poll(1);  // BIND_MW.
     world.verbs.hold_commands = true;
-    // The device has ended it.
+    if (windows) world.verbs.CompleteSends(1);  // BIND_MW.
+    world.verbs.CompleteSends(1, IBV_WC_REM_ACCESS_ERR);
     world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
-    world.verbs.CompleteSends(world.verbs.sends.size(), IBV_WC_WR_FLUSH_ERR);
+    world.Poll(1);
+    EXPECT_THAT(world.completions,
+                UnorderedElementsAre(CompletionIs(1, kFlushed),
+                                     CompletionIs(2, CompletionStatus::kRemoteAccessError)));
+    world.completions.clear();
+    world.qp->Revoke(rkey, 3);
     world.Poll();
     EXPECT_TRUE(world.completions.empty()) << "the peer has access";
     world.verbs.RunCommands();
     EXPECT_EQ(world.verbs.memory_regions.size(), regions);
     EXPECT_EQ(world.verbs.windows_alive, stock - (windows ? 1 : 0));
     world.Poll();
-    EXPECT_THAT(world.completions,
-                UnorderedElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(3, kFlushed)));
+  }
+}
+
+// siw completes a SEND before the READ that was posted before it. A success says that all before it has succeeded, too.
+TEST(VerbsControlTest, OverIwarpNoSuccessComesBeforeTheFailureOfAnEarlierRequest) {
+  FakeWorld world({.iwarp = true, .windows = false}, kSmall);
+  ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
+  const Sge sink = world.At(1000, 100);
+  const SendWorkRequest read = {.wr_id = 1,
+                                .opcode = Opcode::kRead,
+                                .signaled = true,
+                                .sges = {&sink, 1},
+                                .remote_address = 1,
+                                .rkey = 1};
+  ASSERT_THAT(world.qp->PostSend({&read, 1}), IsOk());
+  ASSERT_THAT(world.Post(2), IsOk());
+  world.verbs.hold_commands = true;
+  world.verbs.CompleteSend(world.verbs.sends.at(1), IBV_WC_SUCCESS);
+  world.Poll(1);
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.CompleteSends(1, IBV_WC_WR_FLUSH_ERR);
+  world.Poll(2);
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kSuccess)));
+}
+
+// A device that does not deregister a grant even at the end: its memory stays the fabric's until the ibv_qp is destroyed.
+TEST(VerbsControlTest, RevocationThatTheDeviceRefusesAtTheEndCompletesWhenTheQueuePairIsDestroyed) {
+  FakeWorld world({.windows = false}, kSmall);
+  ASSERT_THAT(world.Receive(1), IsOk());
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
+  world.verbs.fail_always["ibv_dereg_mr"] = EIO;
+  world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
+  world.Poll();
+  world.completions.clear();
+  world.qp->Revoke(rkey, 2);
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.hold_commands = true;
+  world.qp->Disconnect();
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.fail_always.clear();
+  world.verbs.RunCommands();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
+  world.Poll();
+  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(2, kFlushed)));
+}
+
+TEST(VerbsControlTest, ForcedFlushCompletesEverythingWhenTheDeviceHasLetGo) {
+  FakeWorld world({}, kSmall);
+  ASSERT_THAT(world.Receive(1), IsOk());
+  ASSERT_THAT(world.Post(2), IsOk());
+  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
+  world.Poll(1);
+  world.verbs.hold_commands = true;
+  world.qp->Disconnect();
+  world.qp->Revoke(rkey, 3);
+  EXPECT_TRUE(world.qp->ForceFlush());
+  EXPECT_TRUE(world.qp->ForceFlush());
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.RunCommands();
+  EXPECT_TRUE(world.verbs.queue_pairs.empty());
+  world.Poll();
+  EXPECT_THAT(world.completions, UnorderedElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed),
+                                                      CompletionIs(3, kFlushed)));
+}
+
+// The peer that waits for the answer gets a reason instead, also when the device fails meanwhile.
+TEST(VerbsControlTest, PeerIsRejectedWhenTheQueuePairFailsBeforeTheAnswer) {
+  for (const bool flushes : {true, false}) {
+    for (const bool disconnects : {false, true}) {
+      ControlWorld world;
+      world.verbs.hold_commands = true;
+      const auto side = world.NewSide();
+      ASSERT_THAT(world.ReceiveOn(*side, 1), IsOk());
+      ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/true));
+      world.verbs.RunCommands();  // Creates it.
+      world.Poll();
+      ASSERT_EQ(world.verbs.commands(), 1u);  // To accept.
+      if (flushes) {
+        world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
+      } else {
+        world.verbs.AsyncEvent(IBV_EVENT_QP_FATAL);
+      }
+      if (disconnects) side->qp->Disconnect();
+      world.Poll(600);
+      world.verbs.RunCommands();
+      world.Poll(600);
+      EXPECT_EQ(world.verbs.accepted.retry_count, 0);
+      if (disconnects) {
+        EXPECT_TRUE(side->news.told.empty());
+        EXPECT_TRUE(world.verbs.rejected.empty()) << "the handler was asked for a reason";
+      } else {
+        EXPECT_THAT(side->news.told, ElementsAre("failed"));
+        EXPECT_EQ(world.verbs.rejected.size(), 1u);
+        side->qp->Disconnect();
+      }
+      if (!flushes) world.verbs.CompleteReceives(world.verbs.receives.size(), IBV_WC_WR_FLUSH_ERR);
+      world.Poll();
+      world.verbs.RunCommands();
+      world.Poll();
+    }
   }
 }
 
@@ -551,8 +660,8 @@ TEST(VerbsControlTest, ConnectionEndsWhileARegistrationIsRevoked) {
   }
 }
 
-// Some providers for iWARP free an ibv_qp without the lock under which they poll its ibv_cq.
-// Also while they cannot be polled, because another queue pair of the same ibv_cq is being destroyed.
+// Some providers free an ibv_qp without the lock under which they poll its ibv_cq, so nobody polls that meanwhile. What has
+// arrived before the end of another connection on it waits, and so does that end. Nothing turns meanwhile.
 TEST(VerbsControlTest, WhatArrivedBeforeTheEndOfAConnectionComesBeforeIt) {
   ControlWorld world({.iwarp = true, .windows = false});
   rdma_cm_id* const id = world.verbs.newest_id;
@@ -565,6 +674,10 @@ TEST(VerbsControlTest, WhatArrivedBeforeTheEndOfAConnectionComesBeforeIt) {
     world.verbs.CmEvent(id, RDMA_CM_EVENT_DISCONNECTED);
     world.Poll();
     EXPECT_THAT(world.news.told, ElementsAre("established"));
+    world.completion_queue->Wait(absl::ZeroDuration());  // It was woken before.
+    const absl::Time before = absl::Now();
+    world.completion_queue->Wait(absl::Milliseconds(1));
+    EXPECT_GE(absl::Now() - before, absl::Milliseconds(1)) << "it did not sleep";
   };
   side->qp.reset();
   world.Poll();
@@ -572,9 +685,35 @@ TEST(VerbsControlTest, WhatArrivedBeforeTheEndOfAConnectionComesBeforeIt) {
   EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
 }
 
-TEST(VerbsControlTest, OnIwarpNoThreadPollsTheCompletionQueueOfAQueuePairThatIsDestroyed) {
-  for (const bool iwarp : {true, false}) {
-    ControlWorld world({.iwarp = iwarp, .windows = false});
+// The end of a connection waits for its own ibv_cq only.
+TEST(VerbsControlTest, EndOfAConnectionIsToldWhileOneOfAnotherCompletionQueueIsDestroyed) {
+  ControlWorld world({.iwarp = true, .windows = false, .max_cqe = 20});
+  rdma_cm_id* const id = world.verbs.newest_id;
+  auto side = world.NewSide();
+  ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
+  world.Poll(1600);
+  ASSERT_EQ(world.verbs.vectors.size(), 2u) << "completion queues";
+  ASSERT_THAT(world.Receive(1), IsOk());
+  world.verbs.during["ibv_destroy_qp"] = [&] {
+    world.verbs.CompleteReceives(1);
+    world.verbs.CmEvent(id, RDMA_CM_EVENT_DISCONNECTED);
+    world.Poll();
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+    EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  };
+  side->qp.reset();
+}
+
+TEST(VerbsControlTest, OnIwarpAndQedrNoThreadPollsTheCompletionQueueOfAQueuePairThatIsDestroyed) {
+  struct Device {
+    bool iwarp;
+    uint32_t vendor_id;
+    bool polls;
+  };
+  constexpr uint32_t kQlogic = 0x1077, kMellanox = 0x2c9;
+  for (const auto& [iwarp, vendor_id, polls] :
+       {Device{true, 0, false}, Device{false, kQlogic, false}, Device{false, kMellanox, true}}) {
+    ControlWorld world({.iwarp = iwarp, .windows = false, .vendor_id = vendor_id});
     auto side = world.NewSide();
     ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
     world.Poll(1600);
@@ -583,7 +722,7 @@ TEST(VerbsControlTest, OnIwarpNoThreadPollsTheCompletionQueueOfAQueuePairThatIsD
       world.verbs.CompleteSends(1);
       world.Poll(3);
       world.completion_queue->Wait(absl::ZeroDuration());
-      EXPECT_EQ(world.completions.size(), iwarp ? 0u : 1u);
+      EXPECT_EQ(world.completions.size(), polls ? 1u : 0u);
     };
     side->qp.reset();
     world.completion_queue->Wait(absl::Seconds(10));
@@ -658,7 +797,7 @@ TEST_P(VerbsControlTest, ForkedChildLeavesCommandsToItsParent) {
 
 // --- The thread
 
-TEST(VerbsControlThreadTest, RunsCommandsInOrderOnOneOtherThread) {
+TEST(VerbsThreadsTest, RunsCommandsInOrderOnOneOtherThread) {
   std::vector<int> ran;
   std::set<std::thread::id> threads;
   {
@@ -676,7 +815,32 @@ TEST(VerbsControlThreadTest, RunsCommandsInOrderOnOneOtherThread) {
   EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
 }
 
-TEST(VerbsControlThreadTest, IsNotStartedWithoutACommand) {
+// A peer that does not answer holds the commands of its own connection only.
+TEST(VerbsThreadsTest, CommandsOfOneConnectionThatWaitHoldNoOthers) {
+  absl::Notification answers, others_done;
+  std::vector<int> silent, other;
+  {
+    VerbsConnectThreads threads;
+    threads.Run(&silent, [&] {
+      answers.WaitForNotification();
+      silent.push_back(1);
+    });
+    threads.Run(&silent, [&] { silent.push_back(2); });
+    for (int i = 0; i < 3; ++i) {
+      threads.Run(&other, [&, i] {
+        other.push_back(i);
+        if (i == 2) others_done.Notify();
+      });
+    }
+    EXPECT_TRUE(others_done.WaitForNotificationWithTimeout(kPatience));
+    EXPECT_TRUE(silent.empty());
+    answers.Notify();
+  }
+  EXPECT_THAT(silent, ElementsAre(1, 2));
+  EXPECT_THAT(other, ElementsAre(0, 1, 2));
+}
+
+TEST(VerbsThreadsTest, ControlThreadIsNotStartedWithoutACommand) {
   FakeVerbs verbs;
   VerbsLibrary library = verbs.library();
   library.executor = nullptr;  // The device has a control thread then, and nothing to do for it.
@@ -732,16 +896,21 @@ std::recursive_mutex LockedVerbs::mutex;
 VerbsLibrary LockedVerbs::real;
 ibv_context_ops LockedVerbs::ops;
 
-TEST(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
-  FakeVerbs verbs;
+class VerbsControlThreadTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(, VerbsControlThreadTest, ::testing::Bool(),
+                         [](const auto& iwarp) { return iwarp.param ? "Iwarp" : "Infiniband"; });
+
+TEST_P(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
+  const bool iwarp = GetParam();
+  FakeVerbs verbs({.iwarp = iwarp, .windows = false});
   const LockedVerbs locked(verbs);
   const auto fabric = NewVerbsFabric({.device = "fake0", .library = locked.library()}).value();
   auto queue = fabric->CreateCompletionQueue(64).value();
-  std::set<std::thread::id> threads;
+  std::map<std::string, std::thread::id> threads;
   std::vector<std::string> called;
   for (const char* call : {"ibv_create_qp", "rdma_connect", "rdma_establish", "ibv_destroy_qp"}) {
     verbs.during[call] = [&, call] {
-      threads.insert(std::this_thread::get_id());
+      threads[call] = std::this_thread::get_id();
       called.push_back(call);
     };
   }
@@ -766,16 +935,21 @@ TEST(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
   ASSERT_TRUE(until([&] { return !news.told.empty(); }));
   EXPECT_THAT(news.told, ElementsAre("established"));
   qp->Disconnect();
-  {
+  if (!iwarp) {  // There the ibv_qp is destroyed, and nothing flushes.
     std::lock_guard<std::recursive_mutex> lock(LockedVerbs::mutex);
     verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
   }
   EXPECT_TRUE(until([&] { return !completions.empty(); }));
   qp.reset();
   queue.reset();  // Waits for the last command.
-  EXPECT_THAT(called, ElementsAre("ibv_create_qp", "rdma_connect", "rdma_establish", "ibv_destroy_qp"));
-  EXPECT_EQ(threads.size(), 1u);
-  EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
+  EXPECT_EQ(called.front(), "ibv_create_qp");
+  EXPECT_EQ(called.back(), "ibv_destroy_qp");
+  for (const auto& [call, thread] : threads) EXPECT_NE(thread, std::this_thread::get_id()) << call;
+  if (!iwarp) {
+    EXPECT_EQ(threads["ibv_create_qp"], threads["ibv_destroy_qp"]);
+  }
+  EXPECT_EQ(threads["rdma_connect"] == threads["ibv_create_qp"], !iwarp)
+      << "there it may take as long as the peer";
 }
 
 }  // namespace

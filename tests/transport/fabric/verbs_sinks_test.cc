@@ -136,42 +136,6 @@ TEST(VerbsSinksTest, WhatIsOutstandingAtTheEndIsNotWritableWhenItIsGivenBack) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kFlushed)));
 }
 
-// It flushes first, and its READs keep their sinks until then.
-TEST(VerbsSinksTest, ADeviceThatFlushesKeepsItsSinksUntilThen) {
-  FakeVerbs verbs;
-  const auto fabric = NewVerbsFabric({.device = "fake0",
-                                      .grants = GrantKind::kRegistered,
-                                      .sink_registrations = true,
-                                      .library = &verbs.library()})
-                          .value();
-  const auto queue = fabric->CreateCompletionQueue(64).value();
-  std::vector<uint8_t> memory(1 << 16);
-  const auto region = fabric->Register(memory.data(), memory.size()).value();
-  NewsRecorder news;
-  const auto qp = fabric->CreateQueuePair(*queue, {.send_depth = 8}, news).value();
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  ASSERT_THAT(qp->Connect(SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4)), ""), IsOk());
-  Completion some[4];
-  for (int i = 0; i < 1600; ++i) queue->Poll(some);
-  ASSERT_TRUE(news.established());
-  qp->OpenSink(memory.data(), 1000);
-  qp->OpenSink(memory.data() + 2000, 1000);
-  const Sge sinks[] = {{memory.data(), 100, region->lkey()}, {memory.data() + 2000, 100, region->lkey()}};
-  for (const Sge& sink : sinks) {
-    const SendWorkRequest request = ReadInto(1, sink);
-    ASSERT_THAT(qp->PostSend({&request, 1}), IsOk());
-  }
-  verbs.CompleteSends(1);
-  ASSERT_EQ(queue->Poll(some), 1u);
-  EXPECT_EQ(verbs.memory_regions.size(), 3u) << "both sinks are open";
-  qp->Disconnect();
-  EXPECT_EQ(verbs.memory_regions.size(), 2u);
-  verbs.CompleteSends(1, IBV_WC_WR_FLUSH_ERR);
-  ASSERT_EQ(queue->Poll(some), 1u);
-  EXPECT_EQ(verbs.memory_regions.size(), 1u);
-}
-
 TEST(VerbsSinksTest, AQueuePairThatIsDestroyedTakesItsSinksWithIt) {
   IwarpWorld world;
   world.qp->OpenSink(world.memory.data(), 1000);
@@ -254,17 +218,64 @@ TEST(VerbsSinksTest, OfAPostThatFailsHalfwayOnlyWhatTheDeviceHasStaysWritable) {
   EXPECT_EQ(world.sinks(), 0u);
 }
 
+// The caller does not get its memory back before the ibv_qp is destroyed.
 TEST(VerbsSinksTest, ASinkThatTheDeviceKeepsWritableEndsTheConnection) {
+  for (const bool always : {false, true}) {
+    IwarpWorld world;
+    ASSERT_THAT(world.Read(1, 0, 100), IsOk());
+    ASSERT_THAT(world.Read(2, 5000, 100), IsOk());
+    (always ? world.verbs.fail_always : world.verbs.fail_once)["ibv_dereg_mr"] = EBUSY;
+    world.verbs.CompleteSends(2);
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty());
+    EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+    EXPECT_THAT(std::string(world.news.why.message()),
+                ::testing::AllOf(HasSubstr("10.0.0.2"), HasSubstr("ibv_dereg_mr()"), HasSubstr("EBUSY")));
+    EXPECT_EQ(world.sinks(), always ? 2u : 1u) << "it was tried again; the second READ has not ended";
+    world.verbs.hold_commands = true;
+    world.qp->Disconnect();
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty());
+    world.verbs.fail_always.clear();
+    world.verbs.RunCommands();
+    EXPECT_TRUE(world.verbs.queue_pairs.empty());
+    world.Poll();
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kSuccess)));
+    EXPECT_EQ(world.sinks(), 0u);
+  }
+}
+
+TEST(VerbsSinksTest, AnOpenSinkThatTheDeviceKeepsWritableIsNotGivenBack) {
   IwarpWorld world;
+  world.qp->OpenSink(world.memory.data(), 1000);
   ASSERT_THAT(world.Read(1, 0, 100), IsOk());
   world.verbs.CompleteSends(1);
-  world.verbs.fail_once["ibv_dereg_mr"] = EBUSY;
   world.Poll();
-  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
+  ASSERT_THAT(world.completions, ElementsAre(CompletionIs(1, kSuccess)));
+  world.verbs.fail_always["ibv_dereg_mr"] = EBUSY;
+  EXPECT_FALSE(world.qp->CloseSink(world.memory.data()));
+  EXPECT_FALSE(world.qp->CloseSink(world.memory.data()));
+  world.Poll();
   EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
-  EXPECT_THAT(std::string(world.news.why.message()),
-              ::testing::AllOf(HasSubstr("10.0.0.2"), HasSubstr("ibv_dereg_mr()"), HasSubstr("EBUSY")));
-  EXPECT_EQ(world.sinks(), 0u) << "it was tried again";
+  world.verbs.fail_always.clear();
+  world.qp.reset();
+  EXPECT_EQ(world.sinks(), 0u);
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+TEST(VerbsSinksTest, WhereAPortionCannotBePinnedTheReadAloneIs) {
+  IwarpWorld world;
+  world.qp->OpenSink(world.memory.data(), 10000);
+  world.verbs.fail_once["ibv_reg_mr"] = ENOMEM;
+  ASSERT_THAT(world.Read(1, 0, 500), IsOk());
+  ASSERT_NE(world.SinkAt(world.memory.data()), nullptr);
+  EXPECT_EQ(world.SinkAt(world.memory.data())->length, 500u);
+  ASSERT_THAT(world.Read(2, 500, 500), IsOk());
+  EXPECT_EQ(world.SinkAt(world.memory.data() + 500)->length, 9500u) << "there is memory again";
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  EXPECT_TRUE(world.qp->CloseSink(world.memory.data()));
+  EXPECT_EQ(world.sinks(), 0u);
 }
 
 TEST(VerbsSinksTest, ReadsIntoAnOpenSinkShareOneRegistrationOfAllOfIt) {

@@ -173,9 +173,9 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     ++counts_.open_sinks;
     real_->OpenSink(address, length_bytes);
   }
-  void CloseSink(const uint8_t* address) override {
+  bool CloseSink(const uint8_t* address) override {
     --counts_.open_sinks;
-    real_->CloseSink(address);
+    return real_->CloseSink(address) && !counts_.keeps_sinks;
   }
   uint32_t push_bytes_max() const override { return spy_.pushes_ ? real_->push_bytes_max() : 0; }
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override {
@@ -188,6 +188,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     return real_->answered_read_bytes();
   }
   void Disconnect() override { real_->Disconnect(); }
+  bool ForceFlush() override { return real_->ForceFlush(); }
   void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }
 
  private:

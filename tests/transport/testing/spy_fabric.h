@@ -44,6 +44,7 @@ class SpyFabric final : public fabric::Fabric {
     bool hold_reads = false;
     bool hold_taken_pushes = true;  // Holds them like READs, and behind READs.
     uint64_t reads_let_through = 0;
+    bool keeps_sinks = false;  // CloseSink() says false. The test ends the queue pair.
     bool hides_reads = false;  // What the peer READs of this queue pair is not seen, as with verbs.
   };
 

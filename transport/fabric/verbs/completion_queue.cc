@@ -196,12 +196,12 @@ void VerbsCompletionQueue::TakeLeaves() {
   for (; leaves > 0; --leaves) Leave();
 }
 
-void VerbsCompletionQueue::RunCommand(absl::AnyInvocable<void()> command) {
+void VerbsCompletionQueue::RunCommand(const void* alone, absl::AnyInvocable<void()> command) {
   {
     absl::MutexLock lock(&notes_mutex_);
     ++commands_;
   }
-  device_->control().Run([this, command = std::move(command)]() mutable {
+  device_->RunCommand(alone, [this, command = std::move(command)]() mutable {
     command();
     command = nullptr;
     // The last that this thread does here: the destructor waits for it.
@@ -284,7 +284,7 @@ void VerbsCompletionQueue::Publish() {
 
 absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
   ibv_comp_channel* comp_channel;
-  size_t index;  // Of a further ibv_cq. Only the control thread adds one.
+  size_t index;  // Of a further ibv_cq. Never do two threads add one at once.
   {
     MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) {
@@ -553,14 +553,16 @@ bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
   return true;
 }
 
-bool VerbsCompletionQueue::Collect() {
+bool VerbsCompletionQueue::Collect(ibv_cq* of, uint32_t token) {
   MutexLock lock(cq_mutex_);
-  bool collected_all = true;
   for (const auto& cq : cqs_) {
+    if (cq->cq != of) continue;
     CollectFrom(*cq);
-    if (cq->destructions > 0) collected_all = false;
+    if (cq->destructions == 0) return true;
+    cq->collectors.push_back(token);
+    return false;
   }
-  return collected_all;
+  return true;
 }
 
 void VerbsCompletionQueue::CollectFrom(Cq& cq) {
@@ -578,14 +580,16 @@ void VerbsCompletionQueue::BeforeDestruction(ibv_cq* of, bool exclusive) {
 }
 
 void VerbsCompletionQueue::AfterDestruction(ibv_cq* of, bool exclusive) {
+  std::vector<uint32_t> collectors;
   {
     MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) {
       if (cq->cq != of) continue;
-      if (exclusive) --cq->destructions;
+      if (exclusive && --cq->destructions == 0) collectors = std::exchange(cq->collectors, {});
       CollectFrom(*cq);
     }
   }
+  for (uint32_t token : collectors) Notify(token);
   if (exclusive) Wake();  // A thread may have fallen asleep without arming it.
 }
 

@@ -85,9 +85,10 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Leave();
   void LeaveSoon();  // Leave(), in a later call on the thread of this queue. From any thread.
 
-  // Runs `command` on the control thread of the device, after the earlier ones. This queue, its channel and the device
-  // exist until it has run and was destroyed.
-  void RunCommand(absl::AnyInvocable<void()> command);
+  // Runs `command` on the control thread of the device, after the earlier ones; or, if `alone` is not null, on a thread for
+  // that key, after the earlier ones with it. This queue, its channel and the device exist until it has run and was
+  // destroyed.
+  void RunCommand(const void* alone, absl::AnyInvocable<void()> command);
 
   // A connection of the device has this address. If the driver cannot take a device from its users, as software
   // devices cannot, only the ids that are bound to it are notified of its removal, and it waits for all users. So
@@ -99,9 +100,9 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Adds a completion of no device, after the earlier ones. Fills in its qp_num.
   void Deliver(uint32_t token, const Completion& completion);
 
-  // Collects the completions of the device, for later polls to deliver. False: not those of an ibv_cq that no thread may
-  // poll at the moment, see BeforeDestruction().
-  bool Collect();
+  // Collects the completions of `cq`, if it is not null, for later polls to deliver. False: no thread may poll it at the
+  // moment, see BeforeDestruction(); OnTurn() of the source with `token` is called when one may.
+  bool Collect(ibv_cq* cq, uint32_t token);
   // Enclose the destruction of an ibv_qp of `cq`, which would lose its completions: both collect them. From any thread.
   // `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
   void BeforeDestruction(ibv_cq* cq, bool exclusive);
@@ -127,9 +128,10 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
     ibv_cq* cq = nullptr;
     uint32_t capacity = 0;
     uint32_t reserved = 0;
-    uint32_t destructions = 0;    // Exclusive ones under way: it must not be polled.
-    bool armed = false;           // There will be an event, or there is one that was not read yet.
-    uint32_t unacknowledged = 0;  // Events read.
+    uint32_t destructions = 0;         // Exclusive ones under way: it must not be polled.
+    std::vector<uint32_t> collectors;  // Tokens of sources that wait for their end.
+    bool armed = false;                // There will be an event, or there is one that was not read yet.
+    uint32_t unacknowledged = 0;       // Events read.
   };
   struct Registration {
     VerbsSource* source = nullptr;

@@ -186,6 +186,7 @@ void VerbsQueuePair::OnCreated(const absl::Status& result) {
   if (state_ == State::kError) return;  // Commands that destroy it are given, or the destructor gives them.
   if (!result.ok()) return FailHandshake(result);
   qp_ = device_qp_->qp();
+  cq_ = device_qp_->cq();
   qp_num_ = qp_->qp_num;
   inline_bytes_ = device_qp_->inline_bytes();
   const std::vector<ReceiveWorkRequest> pending = std::exchange(pending_receives_, {});
@@ -211,6 +212,7 @@ void VerbsQueuePair::FillWindowStock() {
 
 void VerbsQueuePair::AskToConnect() {
   Move(Event::kCreated);
+  connects_alone_ = device_.iwarp();
   HandOver(
       [id = id_, parameters = ConnectionParameters(), private_data = private_data_,
        what = ConnectingTo()](VerbsDeviceQp& qp) mutable {
@@ -221,7 +223,9 @@ void VerbsQueuePair::AskToConnect() {
 }
 
 void VerbsQueuePair::OnAskedToConnect(const absl::Status& result) {
-  if (!result.ok() && state_ != State::kError) FailHandshake(result);
+  if (state_ == State::kError) return;
+  if (!result.ok()) return FailHandshake(result);
+  connects_alone_ = false;
 }
 
 // The caller of rdma_connect() or rdma_accept() sets `private_data`.
@@ -365,9 +369,10 @@ void VerbsQueuePair::OnTurn() {
   PostQueued();
   if (news_ == nullptr) return;
   if (news_->ended && !collected_all_) CollectBeforeTheEnd();
-  if (news_->ended && !news_->established && !news_->ended_before_established &&
-      (!collected_all_ || !completion_queue_.Delivered(collected_))) {
-    return ScheduleOnce();  // Completions from before the end are among them.
+  if (news_->ended && !news_->established && !news_->ended_before_established) {
+    // Completions from before the end come first.
+    if (!collected_all_) return;  // This is called again when they can be collected.
+    if (!completion_queue_.Delivered(collected_)) return ScheduleOnce();
   }
   const std::unique_ptr<News> told = std::move(news_);
   if (told->established && !told->ended) return handler_.OnEstablished(told->private_data);
@@ -384,7 +389,7 @@ void VerbsQueuePair::OnTurn() {
 }
 
 void VerbsQueuePair::CollectBeforeTheEnd() {
-  collected_all_ = completion_queue_.Collect();
+  collected_all_ = completion_queue_.Collect(cq_, token_);
   collected_ = completion_queue_.CollectedMark();
 }
 
@@ -447,19 +452,18 @@ void VerbsQueuePair::EnterError() {
   releases_some_ = grants.gives_access();
   device_qp_->Release(std::move(grants));
   sinks_.CloseAll();
-  HandOver(
-      [move = !lost_](VerbsDeviceQp& qp) {
-        qp.EnterError(move);
-        return absl::OkStatus();
-      },
-      &VerbsQueuePair::OnErrorEntered);
+  HandOver([move = !lost_](VerbsDeviceQp& qp) { return qp.EnterError(move); },
+           &VerbsQueuePair::OnErrorEntered);
 }
 
-void VerbsQueuePair::OnErrorEntered(const absl::Status&) {
-  releasing_ = releases_some_ = false;
-  for (const Completion& completion : std::exchange(held_back_, {})) {
-    completion_queue_.Deliver(token_, completion);
+void VerbsQueuePair::OnErrorEntered(const absl::Status& released) {
+  releasing_ = false;
+  unreleased_ = !released.ok();
+  if (unreleased_) {
+    if (disconnected_) Abandon();
+    return;
   }
+  releases_some_ = false;
   for (uint64_t wr_id : std::exchange(revocations_, {})) DeliverFlushed(wr_id, Opcode::kRevoke);
   if (disconnected_) PostDrain();
 }
@@ -500,7 +504,7 @@ void VerbsQueuePair::Disconnect() {
   EnterError();
   // Work requests posted to an iWARP queue pair in error may never complete, including those posted just
   // before this side detected the error.
-  if (device_.iwarp()) return Abandon();
+  if (device_.iwarp() || unreleased_) return Abandon();
   if (!releasing_) PostDrain();  // Else when it is in error.
 }
 
@@ -537,6 +541,12 @@ void VerbsQueuePair::OnLost(const absl::Status& why) {
   Fail(absl::Status(why.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", why.message())));
 }
 
+bool VerbsQueuePair::ForceFlush() {
+  if (device_.in_forked_child()) return false;
+  Abandon();
+  return true;
+}
+
 // Called when no flush is expected. Has the ibv_qp destroyed: after that the device does not touch its memory any more.
 void VerbsQueuePair::Abandon() {
   if (!entered_ || std::exchange(abandoned_, true)) return;
@@ -558,7 +568,10 @@ void VerbsQueuePair::OnDestroyed(const absl::Status&) {
 
 // Completes what the device will not complete any more.
 void VerbsQueuePair::FlushOutstanding() {
+  // What the device has not deregistered by now, it will not: nothing is left to wait for.
+  releasing_ = releases_some_ = unreleased_ = false;
   sinks_.Release();
+  for (uint64_t wr_id : std::exchange(revocations_, {})) DeliverFlushed(wr_id, Opcode::kRevoke);
   while (receives_retired_ != receives_posted_) {
     DeliverFlushed(receives_[receives_retired_++ & (receives_.size() - 1)], Opcode::kReceive);
   }

@@ -48,4 +48,39 @@ void VerbsControlThread::Serve() {
   }
 }
 
+VerbsConnectThreads::~VerbsConnectThreads() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](size_t* threads) { return *threads == 0; }, &threads_));
+}
+
+void VerbsConnectThreads::Run(const void* key, absl::AnyInvocable<void()> command) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto it = commands_.find(key); it != commands_.end())
+      return it->second.push_back(std::move(command));
+    absl::StatusOr<std::thread> thread = StartThread("hawser-connect", [this, key] { Serve(key); });
+    if (thread.ok()) {
+      thread->detach();
+      ++threads_;
+      return commands_[key].push_back(std::move(command));
+    }
+  }
+  command();
+}
+
+void VerbsConnectThreads::Serve(const void* key) {
+  absl::MutexLock lock(&mutex_);
+  while (!commands_[key].empty()) {
+    absl::AnyInvocable<void()> command = std::move(commands_[key].front());
+    commands_[key].pop_front();
+    mutex_.Unlock();
+    command();
+    command = nullptr;
+    mutex_.Lock();
+  }
+  commands_.erase(key);
+  --threads_;
+}
+
 }  // namespace hawser::fabric

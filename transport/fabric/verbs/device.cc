@@ -125,6 +125,7 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
       numa_node_(ReadNumaNode(*found.device)),
       attr_(found.attr),
       control_thread_(verbs.executor == nullptr ? std::make_unique<VerbsControlThread>() : nullptr),
+      connect_threads_(verbs.executor == nullptr ? std::make_unique<VerbsConnectThreads>() : nullptr),
       executor_(verbs.executor == nullptr ? *control_thread_ : *verbs.executor),
       list_(found.list),
       device_(found.device),
@@ -133,11 +134,18 @@ VerbsDevice::VerbsDevice(const VerbsLibrary& verbs, const Found& found)
 VerbsDevice::~VerbsDevice() {
   if (in_forked_child()) {
     static_cast<void>(control_thread_.release());  // Its thread does not exist here.
+    static_cast<void>(connect_threads_.release());
     return;
   }
+  connect_threads_.reset();
   control_thread_.reset();
   absl::MutexLock lock(&opening_);
   Close();
+}
+
+void VerbsDevice::RunCommand(const void* alone, absl::AnyInvocable<void()> command) {
+  if (alone == nullptr || connect_threads_ == nullptr) return executor_.Run(std::move(command));
+  connect_threads_->Run(alone, std::move(command));
 }
 
 absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrary& verbs, std::string name) {

@@ -126,8 +126,8 @@ class VerbsDevice {
   // 0, 1, 2, ...: one for each completion queue.
   uint32_t TakeNumber() { return next_number_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Where commands that may take long run. Whatever they use outlives them: see VerbsCompletionQueue::RunCommand().
-  VerbsExecutor& control() { return executor_; }
+  // For VerbsCompletionQueue::RunCommand(), which see: whatever `command` uses outlives it.
+  void RunCommand(const void* alone, absl::AnyInvocable<void()> command);
 
   // Empty on rxe. There a window must not be older than the ibv_qp that it is bound to: when a process is killed, the
   // kernel destroys its newest objects first, and rxe waits 50 s for the release of a window that is bound.
@@ -155,7 +155,8 @@ class VerbsDevice {
   const ibv_device_attr attr_;  // From the first opening.
   absl::Status windows_trial_;  // From the first opening; OK: none was made.
   const ForkMark fork_mark_;
-  std::unique_ptr<VerbsControlThread> control_thread_;  // Null: a test's executor takes its place.
+  std::unique_ptr<VerbsControlThread> control_thread_;    // Null: a test's executor takes its place.
+  std::unique_ptr<VerbsConnectThreads> connect_threads_;  // Likewise.
   VerbsExecutor& executor_;
   // These change only while there is no user.
   ibv_context** list_;  // Held: librdmacm counts it as a use of its devices. Null: not open.

@@ -12,7 +12,8 @@ VerbsDeviceQp::VerbsDeviceQp(VerbsCompletionQueue& completion_queue, const Verbs
                              uint32_t token, uint32_t sends, uint32_t receives)
     : completion_queue_(completion_queue),
       device_(completion_queue.device()),
-      fabric_(fabric),
+      wanted_inline_bytes_(fabric.inline_bytes),
+      ack_timeout_(fabric.ack_timeout),
       token_(token),
       sends_(sends),
       receives_(receives) {}
@@ -25,6 +26,11 @@ absl::Status VerbsDeviceQp::Ended(absl::string_view what) const {
 ibv_qp* VerbsDeviceQp::qp() const {
   MutexLock lock(mutex_);
   return qp_;
+}
+
+ibv_cq* VerbsDeviceQp::cq() const {
+  MutexLock lock(mutex_);
+  return cq_;
 }
 
 void VerbsDeviceQp::Release(VerbsGrants::Leftover grants) {
@@ -83,7 +89,7 @@ absl::Status VerbsDeviceQp::TakeOver(rdma_cm_id* id, std::shared_ptr<VerbsEventC
 // Called before the id does anything else. Ignores errors: if the kernel or the device (iWARP) does not have
 // this option, its own value applies.
 void VerbsDeviceQp::SetAckTimeout(rdma_cm_id* id) {
-  uint8_t timeout = fabric_.ack_timeout;
+  uint8_t timeout = ack_timeout_;
   verbs().rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
 }
 

@@ -65,6 +65,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   // What the next RevokeAll(), EnterError() or Destroy() deregisters. True: the first of its kind, so a command must follow.
   // Never waits.
   bool Revoke(const Revocation& revocation);
+  // Deregisters those now, on this thread. False: a command is changing the ibv_qp at the moment, so this does nothing.
+  bool TryRevokeAll();
   // Those that were deregistered, or could not be; the latter are tried again at the end.
   std::vector<Revocation> TakeRevoked();
 
@@ -76,6 +78,7 @@ class VerbsDeviceQp final : public AsyncEventHandler {
 
   // Valid once Create() has returned, until Destroy().
   ibv_qp* qp() const;
+  ibv_cq* cq() const;
   // The longest inline send that the device grants.
   uint32_t inline_bytes() const { return inline_bytes_; }
 
@@ -103,8 +106,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
 
   void RevokeAll();
 
-  // Moves it to ERR if `move`, and releases what Release() was given.
-  void EnterError(bool move);
+  // Moves it to ERR if `move`, and releases what Release() was given. Internal: not all of that; Destroy() tries again.
+  absl::Status EnterError(bool move);
   void DestroyId(rdma_cm_id* id);
 
  private:
@@ -124,7 +127,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
 
   VerbsCompletionQueue& completion_queue_;
   VerbsDevice& device_;
-  const VerbsFabricOptions& fabric_;
+  const uint32_t wanted_inline_bytes_;
+  const uint8_t ack_timeout_;
   const uint32_t token_;
   const uint32_t sends_;
   const uint32_t receives_;

@@ -52,9 +52,9 @@ struct VerbsFabricOptions {
   // are bound on them; nor does it look at a window's bounds. kWindows fails on a device without windows.
   std::optional<GrantKind> grants;
 
-  // What is READ into is registered for that time, so that the device may write there (true), or used as it is
-  // (false; always with kWindows). Empty: as the device needs it: on iWARP. See VerbsSinks.
-  std::optional<bool> sink_registrations;
+  // Over iWARP: what is READ into is registered for that time, so that the device may write there. False: it is used as
+  // it is, which siw can do and NICs cannot. See VerbsSinks.
+  bool sink_registrations = true;
 
   // The device may write what it receives or READs in any order (IBV_ACCESS_RELAXED_ORDERING), where the kernel and the
   // device know this: on many hosts only so does a NIC of 100 Gbit/s and more reach its rate. Safe, since nothing is read

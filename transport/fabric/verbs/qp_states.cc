@@ -43,9 +43,9 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
   int error = 0;
   device_.AddQueuePair(this);
   // A device that cannot send so many bytes inline returns EINVAL, and does not report its limit.
-  for (uint32_t inline_bytes : {fabric_.inline_bytes, kInlineSteps[0], kInlineSteps[1], kInlineSteps[2],
+  for (uint32_t inline_bytes : {wanted_inline_bytes_, kInlineSteps[0], kInlineSteps[1], kInlineSteps[2],
                                 kInlineSteps[3], uint32_t{0}}) {
-    if (inline_bytes > fabric_.inline_bytes) continue;
+    if (inline_bytes > wanted_inline_bytes_) continue;
     attr = {};
     attr.qp_context = static_cast<AsyncEventHandler*>(this);
     attr.send_cq = *cq;
@@ -75,14 +75,14 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
         return VerbsError(what, call, error, "the device cannot do this much: ask for fewer slots");
       case ENOMEM:
         return VerbsError(what, call, error,
-                          absl::StrCat("the device has no queue pair left, or ", MemlockAdvice()));
+                          absl::StrCat(MemlockAdvice(), "; or the device has no queue pair left"));
       default:
         return VerbsError(what, call, error);
     }
   }
   cq_ = *cq;
   // Devices round up. Keeps the configured value.
-  inline_bytes_ = std::min(attr.cap.max_inline_data, fabric_.inline_bytes);
+  inline_bytes_ = std::min(attr.cap.max_inline_data, wanted_inline_bytes_);
   return absl::OkStatus();
 }
 
@@ -185,7 +185,7 @@ absl::Status VerbsDeviceQp::Accept(rdma_cm_id* id, rdma_conn_param& parameters, 
   return absl::OkStatus();
 }
 
-void VerbsDeviceQp::EnterError(bool move) {
+absl::Status VerbsDeviceQp::EnterError(bool move) {
   MutexLock lock(mutex_);
   if (qp_ != nullptr && move) {
     ibv_qp_attr attr = {};
@@ -195,11 +195,20 @@ void VerbsDeviceQp::EnterError(bool move) {
   // Now, not when the ibv_qp is destroyed: the caller may deregister the memory once its revocations have completed, which
   // fails while a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3) unbinds.
   ReleaseNow();
+  return unreleased_.gives_access() ? absl::InternalError("ibv_dereg_mr() of a grant failed")
+                                    : absl::OkStatus();
 }
 
 void VerbsDeviceQp::RevokeAll() {
   MutexLock lock(mutex_);
   RevokeNow();
+}
+
+bool VerbsDeviceQp::TryRevokeAll() {
+  if (!mutex_.try_lock()) return false;
+  RevokeNow();
+  mutex_.unlock();
+  return true;
 }
 
 void VerbsDeviceQp::RevokeNow() {

@@ -48,8 +48,7 @@ VerbsQueuePair::VerbsQueuePair(VerbsCompletionQueue& completion_queue, const Ver
       sends_(options.send_depth,
              static_cast<uint32_t>(rings::SendEntries(options.send_depth, grants == GrantKind::kWindows))),
       grants_(device_, memory, grants, rings::GrantsMax(options.send_depth)),
-      sinks_(device_, memory,
-             grants != GrantKind::kWindows && fabric.sink_registrations.value_or(device_.iwarp()),
+      sinks_(device_, memory, device_.iwarp() && fabric.sink_registrations,
              VerbsMemory::OptionalAccess(fabric)),
       receives_(std::bit_ceil(options.receive_depth)),
       device_qp_(std::make_shared<VerbsDeviceQp>(
@@ -78,10 +77,11 @@ VerbsQueuePair::~VerbsQueuePair() {
 }
 
 void VerbsQueuePair::HandOver(absl::AnyInvocable<absl::Status(VerbsDeviceQp&)> command, Then then) {
-  completion_queue_.RunCommand([qp = device_qp_, command = std::move(command), then]() mutable {
-    absl::Status result = command(*qp);
-    if (then != nullptr) qp->Report({then, std::move(result)});
-  });
+  completion_queue_.RunCommand(connects_alone_ ? device_qp_.get() : nullptr,
+                               [qp = device_qp_, command = std::move(command), then]() mutable {
+                                 absl::Status result = command(*qp);
+                                 if (then != nullptr) qp->Report({then, std::move(result)});
+                               });
 }
 
 void VerbsQueuePair::TakeResults() {
@@ -169,7 +169,7 @@ absl::Status VerbsQueuePair::BeginSinks(absl::Span<const SendWorkRequest> reques
 }
 
 // A READ no longer fills the sink with this number. False: the peer may still write there, so the queue pair has been
-// ended, and what the READ brought is not to be relied on.
+// ended, and the READ is not complete before the ibv_qp is destroyed.
 bool VerbsQueuePair::EndSink(uint32_t number) {
   if (number == VerbsSinks::kNone) return true;
   const absl::Status ended = sinks_.End(number);
@@ -354,12 +354,9 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   if (ibv_mr* const mr = grants_.TakeRegistration(rkey); mr != nullptr) {
     ++revoking_;
     const bool is_first = device_qp_->Revoke({mr, wr_id});
-    if (revoking_ > options_.send_depth) {
-      // The control thread is behind. A poller that grants faster than that deregisters does so itself, or grants would
-      // run out.
-      device_qp_->RevokeAll();
-      return OnRevoked(absl::OkStatus());
-    }
+    // The control thread is behind. A poller that grants faster than that deregisters does so itself, or grants would run
+    // out. It does not wait for a command that is under way.
+    if (revoking_ > options_.send_depth && device_qp_->TryRevokeAll()) return OnRevoked(absl::OkStatus());
     if (!is_first) return;  // The command that was given takes it along.
     return HandOver(
         [](VerbsDeviceQp& qp) {
@@ -394,11 +391,14 @@ void VerbsQueuePair::OpenSink(uint8_t* address, uint64_t length_bytes) {
   sinks_.Open(address, length_bytes);
 }
 
-void VerbsQueuePair::CloseSink(const uint8_t* address) {
-  if (!sinks_.enabled() || device_.in_forked_child()) return;
+bool VerbsQueuePair::CloseSink(const uint8_t* address) {
+  if (!sinks_.enabled() || device_.in_forked_child()) return true;
   const absl::Status closed = sinks_.Close(address);
-  if (closed.ok()) return;
-  Fail(absl::Status(closed.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", closed.message())));
+  if (!closed.ok()) {
+    Fail(
+        absl::Status(closed.code(), absl::StrCat("peer ", peer_address_.ToString(), ": ", closed.message())));
+  }
+  return !sinks_.refused();
 }
 
 // --- Completing
@@ -415,7 +415,7 @@ bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t numbe
          .byte_len = wc.status == IBV_WC_SUCCESS ? wc.byte_len : 0};  // Else undefined: ibv_poll_cq(3).
   if (wc.status != IBV_WC_SUCCESS) {
     if (state_ != State::kError) OnFailedRequest();
-    return !HoldBack(out);
+    return true;
   }
   if (state_ == State::kAnswering) [[unlikely]] {
     Move(Event::kAnswered);  // The peer has the answer. The result of the command comes later.
@@ -436,13 +436,11 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   // so. If not, another completion of the caller's may follow, or the end.
   while (sends_.oldest() != number) {
     const VerbsSendRing::Entry before = sends_.Retire();
-    EndSink(before.sink);
     if (!of_caller && before.kind == VerbsSendRing::Kind::kCaller) {
       untold_.push_back({before.wr_id, before.opcode});
     }
   }
   sends_.Retire();
-  const bool sink_ended = EndSink(done.sink);
   if (of_caller) untold_.clear();
   if (!ok && state_ != State::kError) {
     if (of_caller) {
@@ -456,17 +454,14 @@ bool VerbsQueuePair::OnSendCompletion(const ibv_wc& wc, uint32_t number, Complet
   }
   if (grants_.queued() != 0 || !waiting_.empty()) ScheduleOnce();  // There are places now.
   if (disconnected_ && sends_.callers() == 0) FlushUntoldAndWaiting();
-  out = {.wr_id = done.wr_id,
-         .qp_num = qp_num_,
-         .status = sink_ended ? ToCompletionStatus(wc.status) : CompletionStatus::kFlushed,
-         .opcode = done.opcode};
+  out = {
+      .wr_id = done.wr_id, .qp_num = qp_num_, .status = ToCompletionStatus(wc.status), .opcode = done.opcode};
   switch (done.kind) {
     case VerbsSendRing::Kind::kCaller:
-      if (out.status == CompletionStatus::kSuccess) return done.signaled;
-      return !HoldBack(out);
+      return done.signaled || !ok;
     case VerbsSendRing::Kind::kInvalidate:
       grants_.OnInvalidated(done.window, ok);
-      if (!ok && releasing_) {
+      if (!ok) {
         FlushRevocation(done.wr_id);
         return false;
       }
@@ -492,29 +487,21 @@ void VerbsQueuePair::DeliverInOrder() {
     const VerbsSendRing::Entry& entry = sends_.at(next);
     if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
   }
-  while (sends_.oldest() != proved) {
-    VerbsSendRing::Entry entry = sends_.Retire();
-    if (!EndSink(entry.sink)) entry.status = CompletionStatus::kFlushed;
+  while (sends_.oldest() != proved && !sinks_.refused()) {
+    VerbsSendRing::Entry& oldest = sends_.at(sends_.oldest());
+    if (!EndSink(std::exchange(oldest.sink, VerbsSinks::kNone))) {
+      oldest.status = CompletionStatus::kFlushed;  // For FlushOutstanding(), as those behind it.
+      return;
+    }
+    const VerbsSendRing::Entry entry = sends_.Retire();
     if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
     if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
-    const Completion completion = {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode};
-    if (entry.status == CompletionStatus::kSuccess || !HoldBack(completion)) {
-      completion_queue_.Deliver(token_, completion);
-    }
+    completion_queue_.Deliver(token_, {.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
   }
 }
 
 void VerbsQueuePair::DeliverFlushed(uint64_t wr_id, Opcode opcode) {
-  const Completion flushed = {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode};
-  if (!HoldBack(flushed)) completion_queue_.Deliver(token_, flushed);
-}
-
-// When every work request has completed, the caller may use all memory again, so no peer may have access to it. While the
-// control thread still releases grants, this keeps a completion that is no success. False: it does not.
-bool VerbsQueuePair::HoldBack(const Completion& completion) {
-  if (!releasing_ || !releases_some_) return false;
-  held_back_.push_back(completion);
-  return true;
+  completion_queue_.Deliver(token_, {.wr_id = wr_id, .status = CompletionStatus::kFlushed, .opcode = opcode});
 }
 
 // After Disconnect() no signaled request may follow these, and the caller waits for the last of them. Their
@@ -534,7 +521,7 @@ void VerbsQueuePair::FlushUntoldAndWaiting() {
 // A revocation that did not succeed is complete once the control thread has moved the ibv_qp to error and has released
 // the grants: until then the peer may have access, and the memory cannot be deregistered.
 void VerbsQueuePair::FlushRevocation(uint64_t wr_id) {
-  if (releasing_) return revocations_.push_back(wr_id);
+  if (releasing_ || unreleased_) return revocations_.push_back(wr_id);
   DeliverFlushed(wr_id, Opcode::kRevoke);
 }
 

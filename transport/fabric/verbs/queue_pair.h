@@ -27,7 +27,8 @@ namespace hawser::fabric {
 // ending in connect.cc, the states of the ibv_qp in qp_states.cc.
 //
 // The control thread of the device creates, moves and destroys the ibv_qp (VerbsDeviceQp), so none of these holds the
-// poller. Each is a command, given by HandOver(); its result comes back in a later Poll().
+// poller, but for what control_thread.h names. Each is a command, given by HandOver(); its result comes back in a later
+// Poll().
 //
 // The ibv_qp is created when the route is resolved, or by Accept(); receives that were posted earlier wait for it.
 // After Disconnect() it is moved to error and flushes. A last signaled work request, posted then, shows when the
@@ -56,8 +57,9 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
   void OpenSink(uint8_t* address, uint64_t length_bytes) override;
-  void CloseSink(const uint8_t* address) override;
+  bool CloseSink(const uint8_t* address) override;
   void Disconnect() override;
+  bool ForceFlush() override;
 
   // From the completion queue.
   void OnCmEvent(VerbsCmEvent& event) override;
@@ -154,9 +156,10 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   void FillWindowStock();
   void OnRevoked(const absl::Status& result);
   void FlushRevocation(uint64_t wr_id);
-  bool HoldBack(const Completion& completion);
   // The peer has asked to connect, and this side has neither answered nor given up.
-  bool AwaitsAnswer() const { return accepted_ && !was_established_ && !device_qp_->answered(); }
+  bool AwaitsAnswer() const {
+    return accepted_ && !was_established_ && !disconnected_ && !device_qp_->answered();
+  }
   void OnFailedRequest();
   void FailAnywhere(absl::Status why);
   void CollectBeforeTheEnd();
@@ -183,16 +186,20 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   bool disconnected_ = false;   // By Disconnect(): the handler is not called any more.
   bool releasing_ = false;      // The control thread is moving the ibv_qp to error, and releases the grants.
   uint32_t revoking_ = 0;       // Grants that the control thread deregisters.
-  bool releases_some_ = false;  // There are some.
-  bool abandoned_ = false;      // The ibv_qp is destroyed, or being destroyed.
-  bool flushes_ = false;        // FlushOutstanding() follows, once what has completed is delivered.
-  uint64_t collected_ = 0;      // What has completed before the end: see VerbsCompletionQueue::Delivered().
-  bool collected_all_ = true;   // False: not all of that could be collected yet.
-  bool lost_ = false;           // There will be no more completions.
+  bool releases_some_ = false;  // Grants that may still give the peer access are among these.
+  bool unreleased_ =
+      false;                // The device did not release all; it is tried again when the ibv_qp is destroyed.
+  bool abandoned_ = false;  // The ibv_qp is destroyed, or being destroyed.
+  bool flushes_ = false;    // FlushOutstanding() follows, once what has completed is delivered.
+  uint64_t collected_ = 0;  // What has completed before the end: see VerbsCompletionQueue::Delivered().
+  bool collected_all_ = true;  // False: not all of that could be collected yet.
+  bool lost_ = false;          // There will be no more completions.
   bool scheduled_ = false;
-  bool entered_ = false;      // The completion queue, so that the device stays.
-  rdma_cm_id* id_ = nullptr;  // Until the command that destroys it is given.
-  ibv_qp* qp_ = nullptr;      // To post to: from OnCreated() on, until the command that destroys it is given.
+  bool connects_alone_ = false;  // Its commands run on a thread of their own: see VerbsConnectThreads.
+  bool entered_ = false;         // The completion queue, so that the device stays.
+  rdma_cm_id* id_ = nullptr;     // Until the command that destroys it is given.
+  ibv_qp* qp_ = nullptr;  // To post to: from OnCreated() on, until the command that destroys it is given.
+  ibv_cq* cq_ = nullptr;  // Its completions are there, since OnCreated().
   SocketAddress peer_address_;
   SocketAddress local_address_;
 
@@ -208,7 +215,6 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   uint32_t receives_posted_ = 0;    // Numbers in [receives_retired_, receives_posted_) are outstanding.
   uint32_t receives_retired_ = 0;
   std::vector<ReceiveWorkRequest> pending_receives_;  // Until there is an ibv_qp.
-  std::vector<Completion> held_back_;                 // Until the grants are released: see HoldBack().
   std::vector<uint64_t> revocations_;                 // Flushed, but not released yet: see FlushRevocation().
   std::string private_data_;                          // For rdma_connect() or rdma_accept().
   VerbsCmEvent response_;                             // Of the peer, while the ibv_qp is being moved.

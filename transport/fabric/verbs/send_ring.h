@@ -59,6 +59,7 @@ class VerbsSendRing {
   // The newest, or the newest of kCaller, is unsignaled, so its success is not reported.
   bool EndsSilently() const;
   const Entry& at(uint32_t number) const { return entries_[number & mask_]; }
+  Entry& at(uint32_t number) { return entries_[number & mask_]; }
   // Removes the oldest. Not empty().
   Entry Retire();
 

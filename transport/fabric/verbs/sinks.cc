@@ -46,7 +46,12 @@ absl::StatusOr<VerbsSinks::Begun> VerbsSinks::Begin(const Sge& range) {
     if (absl::Status status = Unkeep(std::exchange(sink->registration, kNone)); !status.ok()) return status;
     wanted = PortionOf(*sink, range);
   }
-  ibv_mr* const mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length, access_);
+  ibv_mr* mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length, access_);
+  if (mr == nullptr &&
+      wanted.length > range.length) {  // Perhaps it can still pin as much as this READ needs.
+    wanted = range;
+    mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length, access_);
+  }
   if (mr == nullptr) return RegistrationError("READ into memory", wanted.length, errno);
   do {
     ++last_number_;
@@ -83,6 +88,7 @@ absl::Status VerbsSinks::Unkeep(uint32_t number) {
 absl::Status VerbsSinks::DeregisterIfUnused(Registration& registration) {
   if (registration.is_kept || registration.reads != 0) return absl::OkStatus();
   if (const int error = device_.verbs().ibv_dereg_mr(registration.mr); error != 0) {
+    refused_ = true;
     return absl::InternalError(
         absl::StrCat("deregister what a READ has filled: ibv_dereg_mr(): ", DescribeErrno(std::abs(error))));
   }

@@ -67,6 +67,9 @@ class VerbsSinks {
   // The queue pair is in error: nothing follows but the ends of READs.
   void CloseAll();
 
+  // The device did not deregister something that is in no use any more, so a peer may still write there.
+  bool refused() const { return refused_; }
+
   // The ibv_qp is destroyed, or there is none: deregisters all. The next call tries again what the device refuses.
   void Release();
 
@@ -95,6 +98,7 @@ class VerbsSinks {
   const VerbsMemory& memory_;
   const bool enabled_;
   const int access_;
+  bool refused_ = false;
   uint32_t last_number_ = kNone;
   std::vector<Registration> registrations_;  // Few: the READs outstanding, and the open sinks.
   std::vector<OpenSink> open_;
