@@ -62,9 +62,10 @@ struct FakeCalls {
     return list;
   }
   static void FreeDevices(ibv_context** list) { free(list); }
-  static int QueryDevice(ibv_context*, ibv_device_attr* attr) {
+  static int QueryDevice(ibv_context* context, ibv_device_attr* attr) {
     if (Fails("ibv_query_device")) return errno;
     *attr = fake->attr;
+    if (fake->without_reads.contains(context)) attr->max_qp_rd_atom = 0;
     return 0;
   }
   static int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* attr) {

@@ -114,6 +114,7 @@ class FakeVerbs : private VerbsExecutor {
   ibv_context* listed = nullptr;                  // By rdma_get_devices(), instead of `cm_context`.
   std::vector<ibv_context*> listed_before;        // Other devices, which are listed first.
   std::set<const ibv_context*> without_reliable;  // Those of them that make no RC queue pairs.
+  std::set<const ibv_context*> without_reads;     // Those that say a READ depth of 0.
 
   ibv_port_state port_state = IBV_PORT_ACTIVE;
 

@@ -774,6 +774,16 @@ TEST(VerbsFailureTest, ADeviceThatMakesNoReliableQueuePairsIsChosenLast) {
   EXPECT_EQ(Chosen(verbs), "fake0") << "it may be short of memory";
 }
 
+TEST(VerbsFailureTest, ADeviceWithoutReadsIsNotChosen) {
+  OtherDevice odd("odd_0", IBV_TRANSPORT_IB);
+  FakeVerbs verbs;
+  verbs.listed_before = {&odd.context};
+  verbs.without_reads = {&odd.context};
+  EXPECT_EQ(Chosen(verbs), "fake0");
+  EXPECT_THAT(NewVerbsFabric({.device = "odd_0", .library = &verbs.library()}).status(),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST(VerbsFailureTest, AProviderThatGivesNoReasonIsNotSaidToHaveSucceeded) {
   {
     FakeWorld world({.create_qp_error = EINVAL, .sets_errno = false}, {}, /*connect=*/false);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -164,20 +165,48 @@ TEST_P(VerbsNicsTest, IsChosenIfNoneIsNamed) {
   EXPECT_EQ(VerbsDevice::Open(verbs.library(), "").value()->name(), "fake0");
 }
 
-// A device that lies in its attributes is refused, or used with care. No queue pair is made of nonsense.
-TEST(VerbsLiesTest, ADeviceWhoseAttributesAreNonsenseHarmsOnlyItself) {
+// No queue pair and no completion queue is made of nonsense.
+TEST(VerbsLiesTest, ADeviceThatSaysNonsenseOfItsEntriesIsUsedWithCare) {
   for (const int lie : {0, -1, INT32_MIN}) {
     SCOPED_TRACE(lie);
     FakeVerbs verbs;
-    verbs.attr.max_sge = verbs.attr.max_sge_rd = verbs.attr.max_qp_rd_atom = verbs.attr.max_qp_init_rd_atom =
-        lie;
+    verbs.attr.max_sge = verbs.attr.max_sge_rd = lie;
     verbs.attr.phys_port_cnt = 0;
     const auto fabric = NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).value();
     EXPECT_EQ(fabric->sge_max(), 1u);
     const auto queue = fabric->CreateCompletionQueue(64).value();
     NewsRecorder news;
     const auto qp = fabric->CreateQueuePair(*queue, {.send_depth = 8, .receive_depth = 8}, news).value();
-    EXPECT_EQ(qp->read_depth(), 0u);
+    EXPECT_EQ(qp->read_depth(), 16u);
+  }
+}
+
+// Later a READ depth of 0 would look like the peer's.
+TEST(VerbsLiesTest, ADeviceWithoutReadsOrPlacesIsRefusedAndTheTextNamesTheAttribute) {
+  unsetenv("HAWSER_RDMA_DEVICE");
+  const struct {
+    const char* name;
+    int ibv_device_attr::*attribute;
+  } needed[] = {{"max_qp_wr", &ibv_device_attr::max_qp_wr},
+                {"max_cqe", &ibv_device_attr::max_cqe},
+                {"max_qp_rd_atom", &ibv_device_attr::max_qp_rd_atom},
+                {"max_qp_init_rd_atom", &ibv_device_attr::max_qp_init_rd_atom}};
+  for (const bool iwarp : {false, true}) {
+    for (const auto& [name, attribute] : needed) {
+      for (const int lie : {0, -1, INT32_MIN}) {
+        SCOPED_TRACE(absl::StrCat(iwarp ? "iWARP, " : "", name, " = ", lie));
+        FakeVerbs verbs({.iwarp = iwarp});
+        verbs.attr.*attribute = lie;
+        for (const char* device : {"fake0", ""}) {
+          const absl::Status status =
+              NewVerbsFabric({.device = device, .library = &verbs.library()}).status();
+          EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+          EXPECT_THAT(std::string(status.message()),
+                      AllOf(HasSubstr("open RDMA device fake0"), HasSubstr(absl::StrCat(name, " = ", lie)),
+                            HasSubstr("tcp://")));
+        }
+      }
+    }
   }
 }
 

@@ -15,6 +15,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device_list.h"
 #include "hawser/transport/fabric/verbs/errors.h"
+#include "hawser/transport/fabric/verbs/suitability.h"
 
 namespace hawser::fabric {
 namespace {
@@ -224,6 +225,11 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
                           "is it still there? See `rdma link` and dmesg");
       continue;
     }
+    if (absl::Status suits = CheckAttributes(attr); !suits.ok()) {
+      failed =
+          absl::Status(suits.code(), absl::StrCat("open RDMA device ", names.back(), ": ", suits.message()));
+      continue;
+    }
     if (name.empty() && !HasActivePort(verbs, list[i], attr.phys_port_cnt)) continue;
     // A device that makes no queue pairs is taken if there is no other: they may fail for a reason that passes.
     kept_connects = !name.empty() || MakesQueuePairs(verbs, *list[i]);
@@ -365,7 +371,7 @@ void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
 
 uint32_t VerbsDevice::read_depth_max() const {
   // rdma_conn_param has one byte for each of the two.
-  return static_cast<uint32_t>(std::clamp(std::min(attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom), 0, 254));
+  return static_cast<uint32_t>(std::min({attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom, 254}));
 }
 
 size_t VerbsDevice::sge_max() const {

@@ -57,8 +57,9 @@ class VerbsDevice {
  public:
   // The device `name` (see VerbsFabricOptions::device). The same object as before, while that lives.
   // NotFound: there is none, or none of that name; lists those that there are. PermissionDenied: it cannot be
-  // opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active. FailedPrecondition: this is a child after fork(), and an ancestor
-  // has opened one, even if it is closed now.
+  // opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active. FailedPrecondition: this
+  // is a child after fork(), and an ancestor has opened one, even if it is closed now; or CheckAttributes() refuses the
+  // device. Without a name, a device that is refused is passed over.
   static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
   ~VerbsDevice();
 
@@ -75,7 +76,7 @@ class VerbsDevice {
   bool has_windows() const { return HasWindows(attr_, iwarp_, windows_trial_); }
   bool uses_windows() const { return UsesWindows(attr_, iwarp_, windows_trial_); }
 
-  // READs into the queue pair and from it.
+  // READs into the queue pair and from it. At least 1, see CheckAttributes().
   uint32_t read_depth_max() const;
 
   // As Fabric::sge_max(). The attribute is the smaller one of the sges of a send and those of a receive (the kernel's
