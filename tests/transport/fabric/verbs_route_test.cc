@@ -1,11 +1,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/temporary_folder.h"
 #include "hawser/transport/fabric/verbs/route.h"
 
@@ -80,6 +84,10 @@ TEST_F(VerbsRouteTest, TwoIwarpDevicesAreToldApartByTheMacInTheirGid) {
     Mac("lo", odd);
     EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "") << odd;
   }
+  // That of lo. The GID of an empty place is the same.
+  Mac("lo", "00:00:00:00:00:00");
+  GidValue("erdma_1", "1", "0000:0000:0000:0000:0000:0000:0000:0000");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "");
 }
 
 TEST_F(VerbsRouteTest, TheMacOfAPortIsThatOfItsGid) {
@@ -104,6 +112,41 @@ TEST_F(VerbsRouteTest, GidsBehindManyEmptyPlacesAreLookedForLast) {
   Gid("mlx5_0", "1", "12", "eth7");
   Gid("mlx5_0", "1", "25", "eth7");
   EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "mlx5_0") << "no sixteen in a row are empty";
+}
+
+// The names of the files of `folder` that were opened.
+class Opened {
+ public:
+  explicit Opened(const std::string& folder) : fd_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+    EXPECT_GE(inotify_add_watch(fd_.get(), folder.c_str(), IN_OPEN), 0);
+  }
+  // Of those since the last call.
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    alignas(inotify_event) char buffer[1 << 16];
+    const ssize_t length = read(fd_.get(), buffer, sizeof(buffer));
+    for (ssize_t at = 0; at < length;) {
+      const auto* const event = reinterpret_cast<const inotify_event*>(buffer + at);
+      if (event->len > 0) names.emplace_back(event->name);
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+    }
+    return names;
+  }
+
+ private:
+  const UniqueFd fd_;
+};
+
+// An address of no RDMA device is the case where all places are read.
+TEST_F(VerbsRouteTest, EachPlaceIsReadAtMostOnce) {
+  std::vector<std::string> all;
+  for (int i = 0; i < 64; ++i) {
+    all.push_back(std::to_string(i));
+    Gid("mlx5_0", "1", all.back(), i == 3 ? "eth7" : "");
+  }
+  const Opened opened(sysfs_ + "/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs");
+  EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "");
+  EXPECT_EQ(opened.Names(), all);
 }
 
 TEST_F(VerbsRouteTest, AnAddressOfNoInterfaceOrOfNoDeviceHasNone) {

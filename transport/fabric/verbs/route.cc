@@ -52,20 +52,34 @@ std::string InterfaceOf(const SocketAddress& local) {
 constexpr int kEmptyInARow = 16;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
-// RoCE: whether one of the device's GIDs belongs to that interface, or to a VLAN on it. Looks at no more behind
-// `empty_max` empty places in a row.
-bool HasGidOf(const std::string& interface, const std::string& device_folder, int empty_max) {
-  for (const std::string& port : Entries(device_folder + "/ports")) {
-    const std::string gids = absl::StrCat(device_folder, "/ports/", port, "/gid_attrs/ndevs/");
-    int empty = 0;
-    for (int index = 0; empty < empty_max; ++index) {
-      std::ifstream file(absl::StrCat(gids, index));
-      if (!file.is_open()) break;
-      std::string netdev;
-      file >> netdev;  // Fails where there is no GID.
-      if (netdev == interface) return true;
-      empty = netdev.empty() ? empty + 1 : 0;
+// The GIDs of one port.
+struct Gids {
+  std::string device;
+  std::string netdevs;  // The folder with a file for each place, which names the interface of the GID.
+  int next = 0;         // The first place that was not read yet.
+};
+
+std::vector<Gids> GidsOf(const std::string& folder, const std::vector<std::string>& devices) {
+  std::vector<Gids> all;
+  for (const std::string& device : devices) {
+    for (const std::string& port : Entries(absl::StrCat(folder, device, "/ports"))) {
+      all.push_back({device, absl::StrCat(folder, device, "/ports/", port, "/gid_attrs/ndevs/")});
     }
+  }
+  return all;
+}
+
+// RoCE: whether one of the GIDs belongs to that interface, or to a VLAN on it. Reads on from Gids::next, and no
+// more behind `empty_max` empty places in a row.
+bool BelongTo(const std::string& interface, int empty_max, Gids& gids) {
+  for (int empty = 0; empty < empty_max;) {
+    std::ifstream file(absl::StrCat(gids.netdevs, gids.next));
+    if (!file.is_open()) return false;
+    ++gids.next;
+    std::string netdev;
+    file >> netdev;  // Fails where there is no GID.
+    if (netdev == interface) return true;
+    empty = netdev.empty() ? empty + 1 : 0;
   }
   return false;
 }
@@ -77,9 +91,11 @@ std::string ReadWord(const std::string& path) {
 }
 
 // iWARP: whether the device's GID is the MAC of the interface, `mac`, followed by zeros (irdma_iw_query_gid(),
-// erdma_query_gid(), c4iw_query_gid(), siw_query_gid()).
+// erdma_query_gid(), c4iw_query_gid(), siw_query_gid()). A MAC of zeros, as that of lo, would be the GID of an empty place,
+// too.
 bool HasGidOfMac(const std::string& mac, const std::string& device_folder) {
   if (mac.size() != 17) return false;  // "02:42:ac:11:00:02"
+  if (mac.find_first_not_of("0:") == std::string::npos) return false;
   const auto pair = [&](size_t i) { return absl::StrCat(mac.substr(6 * i, 2), mac.substr(6 * i + 3, 2)); };
   const std::string gid = absl::StrCat(pair(0), ":", pair(1), ":", pair(2), ":0000:0000:0000:0000:0000");
   for (const std::string& port : Entries(device_folder + "/ports")) {
@@ -96,8 +112,9 @@ std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) 
   const std::string folder = sysfs + "/class/infiniband/";
   const std::vector<std::string> devices = Entries(folder);
   const std::string mac = ReadWord(absl::StrCat(sysfs, "/class/net/", interface, "/address"));
-  for (const std::string& device : devices) {
-    if (HasGidOf(interface, folder + device, kEmptyInARow)) return device;
+  std::vector<Gids> gids = GidsOf(folder, devices);
+  for (Gids& port : gids) {
+    if (BelongTo(interface, kEmptyInARow, port)) return port.device;
   }
   for (const std::string& device : devices) {
     if (HasGidOfMac(mac, folder + device)) return device;
@@ -107,8 +124,8 @@ std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) 
   const std::vector<std::string> siblings =
       Entries(absl::StrCat(sysfs, "/class/net/", interface, "/device/infiniband"));
   if (siblings.size() == 1) return siblings.front();
-  for (const std::string& device : devices) {
-    if (HasGidOf(interface, folder + device, kNoLimit)) return device;
+  for (Gids& port : gids) {
+    if (BelongTo(interface, kNoLimit, port)) return port.device;
   }
   return "";
 }
