@@ -56,7 +56,8 @@ enum class RdmaGrants {
              // Creating a runtime fails where the device has none (FailedPrecondition).
   kRegistered,  // A registration for each: two calls of the system, and commands of the device, a message. Every peer of the
   // process that guesses the key can READ the same, until the call ends.
-  kShared,  // The key that the pool's memory has anyway: nothing per message. Every peer of the process can READ all
+  kShared,  // The key that the pool's memory has anyway: nothing per message. (Over iWARP the receiver still registers what it
+  // READs into.) Every peer of the process on that device, also one of another runtime, can READ all
   // memory of the runtime's pool, at any time, once a large message has told it a key: what others send
   // and receive, what was sent before, and what the program keeps in buffers of the pool. Only
   // where all peers may know all of that.
