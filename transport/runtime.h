@@ -33,7 +33,8 @@ struct RuntimeOptions {
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
   // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
-  // else the first with an active port. A program that uses several has a runtime for each.
+  // else the first with an active port that makes reliable connections. A program that uses several has a runtime for
+  // each.
   std::string rdma_device = {};
   // What marks the packets of rdma:// for the switches, both ways, of the connections that this side makes:
   // the traffic class of RoCE v2 (DSCP in its upper six bits), from which the kernel also makes the service

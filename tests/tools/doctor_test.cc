@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -242,9 +243,75 @@ TEST_F(DoctorTest, TheDeviceThatHawserUsesIsTheFirstOfLibrdmacmWithAnActivePort)
   }
   EXPECT_THAT(machine_.Examine(), Contains("ok       devices mlx5_2: used by Hawser where no address says "
                                            "which: it is the first with an active port "
+                                           "that makes reliable connections "
                                            "(HAWSER_RDMA_DEVICE would name one for all)"));
   machine_.WritePort("mlx5_2", 1, "state", "1: DOWN\n");
-  EXPECT_THAT(machine_.Examine(), Contains(StartsWith("ok       devices mlx5_1: used by Hawser")));
+  const Lines lines = machine_.Examine();
+  EXPECT_THAT(lines, Contains(StartsWith("ok       devices mlx5_1: used by Hawser")));
+  EXPECT_THAT(lines, Contains("ok       devices mlx5_2: passed over by Hawser: none of its ports is active"));
+}
+
+constexpr char kNoConnections[] = "it has no reliable connections, which Hawser needs";
+
+// librdmacm lists efa, and a mana of raw queue pairs only, and their ports are active.
+TEST_F(DoctorTest, DevicesThatHawserPassesOverAreNamedWithTheReason) {
+  for (const char* device : {"efa_0", "mana_0", "mlx5_0"}) {
+    const int number = static_cast<int>(machine_.verbs_devices.size());
+    machine_.AddDevice(device, absl::StrCat("uverbs", number));
+    machine_.AddRocePort(device, 1, absl::StrCat("eth", number));
+  }
+  VerbsDevice& efa = machine_.verbs_devices[0];
+  VerbsDevice& mana = machine_.verbs_devices[1];
+  VerbsDevice& mlx5 = machine_.verbs_devices[2];
+  efa.suits = absl::InvalidArgumentError(kNoConnections);
+  efa.limits.reset();
+  mana.makes_queue_pairs = absl::UnavailableError("ibv_create_qp(): EOPNOTSUPP");
+  Lines lines = machine_.Examine();
+  EXPECT_THAT(NotOk(lines), IsEmpty());
+  EXPECT_THAT(lines,
+              Contains(absl::StrCat("ok       devices efa_0: passed over by Hawser: ", kNoConnections)));
+  EXPECT_THAT(lines,
+              Contains("ok       devices mana_0: passed over by Hawser: it makes no reliable queue pair: "
+                       "ibv_create_qp(): EOPNOTSUPP"));
+  EXPECT_THAT(lines, Contains(StartsWith("ok       devices mlx5_0: used by Hawser where no address")));
+
+  mlx5.suits = absl::FailedPreconditionError("the device says max_qp_rd_atom = 0");
+  lines = NotOk(machine_.Examine());
+  EXPECT_THAT(lines, ElementsAre(AllOf(StartsWith("problem  devices mana_0: used by Hawser, because there is "
+                                                  "no other, but it makes no reliable queue pair"),
+                                       HasSubstr("tcp://"))));
+  mana.suits = absl::FailedPreconditionError("the device says max_cqe = 0");
+  EXPECT_THAT(
+      NotOk(machine_.Examine()),
+      ElementsAre(StartsWith(absl::StrCat("problem  devices efa_0: passed over by Hawser: ", kNoConnections)),
+                  StartsWith("problem  devices mana_0: passed over by Hawser: the device says max_cqe"),
+                  StartsWith("problem  devices mlx5_0: passed over by Hawser: the device says max_qp")));
+}
+
+TEST_F(DoctorTest, ADeviceThatTheEnvironmentNamesAndHawserRefusesIsAProblem) {
+  AddMlx5();
+  machine_.environment["HAWSER_RDMA_DEVICE"] = "mlx5_0";
+  VerbsDevice& named = machine_.verbs_devices[0];
+  named.makes_queue_pairs = absl::UnavailableError("ibv_create_qp(): EOPNOTSUPP");
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(StartsWith("problem  devices mlx5_0: used by Hawser, because"),
+                                HasSubstr("it makes no reliable queue pair: ibv_create_qp(): EOPNOTSUPP"))));
+  named.suits = absl::InvalidArgumentError(kNoConnections);
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(StartsWith("problem  devices mlx5_0: HAWSER_RDMA_DEVICE names it, but Hawser "
+                                           "does not use it"),
+                                HasSubstr(kNoConnections))));
+}
+
+TEST_F(DoctorTest, LimitsOfADeviceAreOneLine) {
+  AddMlx5();
+  EXPECT_THAT(machine_.Examine(),
+              Contains("ok       limits mlx5_0: a SEND of up to 6 entries (its max_sge is 30), 192 bytes "
+                       "inline, 16 READs at once each way, completion queues of up to 4194303 entries"));
+  *machine_.verbs_devices[0].limits = {.send_sges = 1, .max_sge = 1, .read_depth = 1, .max_cqe = 64};
+  EXPECT_THAT(machine_.Examine(),
+              Contains("ok       limits mlx5_0: a SEND of up to 1 entry (its max_sge is 1), unknown bytes "
+                       "inline, 1 READ at once each way, completion queues of up to 64 entries"));
 }
 
 TEST_F(DoctorTest, TheDeviceThatTheEnvironmentNamesIsUsedEvenIfItIsDown) {

@@ -52,7 +52,10 @@ void FakeMachine::AddDevice(const std::string& device, const std::string& uverbs
   Write("/sys/class/infiniband_verbs/abi_version", "6\n");
   Write("/dev/infiniband/" + uverbs, "");
   Write("/dev/infiniband/rdma_cm", "");
-  verbs_devices.push_back({.name = device});
+  verbs_devices.push_back(
+      {.name = device,
+       .limits = VerbsDevice::Limits{
+           .send_sges = 6, .max_sge = 30, .read_depth = 16, .inline_bytes = 192, .max_cqe = 4194303}});
 }
 
 void FakeMachine::WritePort(const std::string& device, int number, absl::string_view file,

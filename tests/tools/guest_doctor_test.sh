@@ -14,6 +14,7 @@ check 'its port is up' has "$out" "ok       port $device/1: ACTIVE / LinkUp, Eth
 check 'its active_mtu is known' has "$out" "ok       mtu $device/1: active_mtu 4096, netdev $netdev has mtu "
 check 'the GID of its address is what rdma_cm takes' has "$out" \
   "is $HAWSER_RDMA_ADDRESS, RoCE v2, netdev $netdev: used for what binds to $HAWSER_RDMA_ADDRESS"
+check 'its limits are told' has "$out" "ok       limits $device: a SEND of up to 6 entries (its max_sge is 32), 192 bytes inline, "
 check 'its provider opens it' has "$out" "ok       provider $device: libibverbs has a provider, which opens it"
 run "$doctor" --target="rdma://$HAWSER_RDMA_ADDRESS:1"
 check 'rxe is said not to confine grants' has "$out" "warning  grants $device: no memory windows of type 2"

@@ -20,10 +20,13 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
 // Is there a device at all? ok, if there is none and none is wanted: Hawser is as good on TCP.
 Findings CheckDevices(const std::vector<Device>& devices, bool rdma_wanted);
 
-// Which of them Hawser uses, and why. Says nothing where what keeps it from all of them is said elsewhere.
+// Which of them Hawser uses, and why, and which it passes over, and why. Says nothing where what keeps it from all of them is said elsewhere.
 // `verbs_devices`: of Loader::OpenDevices().
 Findings CheckChoice(const System& system, const std::vector<Device>& devices,
                      const std::vector<VerbsDevice>& verbs_devices);
+
+// What a queue pair of each device that Hawser can use has: entries of a SEND, bytes inline, READs, completions.
+Findings CheckLimits(const std::vector<VerbsDevice>& verbs_devices);
 
 // State, link layer, speed and MTU. A port that is down is a problem only if no other is up.
 // `verbs_devices` is for the ports' active_mtu.

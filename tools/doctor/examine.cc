@@ -13,6 +13,7 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
   Append(CheckGids(system, devices), &findings);
   Append(CheckNuma(system, devices), &findings);
   Append(libraries, &findings);
+  Append(CheckLimits(verbs_devices), &findings);
   Append(CheckGrants(verbs_devices), &findings);
   if (!devices.empty()) Append(CheckAccess(system, devices), &findings);
   if (!devices.empty() || rdma_wanted) {

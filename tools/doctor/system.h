@@ -1,7 +1,10 @@
 #ifndef HAWSER_TOOLS_DOCTOR_SYSTEM_H_
 #define HAWSER_TOOLS_DOCTOR_SYSTEM_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +22,22 @@ struct VerbsDevice {
   bool uses_windows = true;                // fabric::UsesWindows(); true if not `opened`.
   bool pins_rings = true;                  // Not fabric::IsSoftware(); true if not `opened`.
   std::string windows_refused;  // The kernel advertises windows, but the provider has none: its answer.
-  bool iwarp = false;                      // False if not `opened`.
+  bool iwarp = false;           // False if not `opened`.
+
+  // Whether Hawser ever takes it, by its transport and its attributes; why not. OK if not `opened`.
+  absl::Status suits;
+  // How making a reliable queue pair went; OK if it was not tried.
+  absl::Status makes_queue_pairs;
+
+  // What Hawser makes of its attributes, and what it says itself. Empty if not `opened`, or if it does not suit.
+  struct Limits {
+    size_t send_sges = 0;
+    int max_sge = 0;
+    uint32_t read_depth = 0;
+    std::optional<uint32_t> inline_bytes;  // Of a queue pair that was made; empty: none was.
+    int max_cqe = 0;
+  };
+  std::optional<Limits> limits;
 };
 
 // Opens the libraries that Hawser needs for RDMA. An interface, so that tests can make them missing.

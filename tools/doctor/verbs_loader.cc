@@ -7,6 +7,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/transport/fabric/verbs/options.h"
+#include "hawser/transport/fabric/verbs/suitability.h"
 #include "hawser/transport/fabric/verbs/windows.h"
 
 // A macro of the header, which calls it with checks of its own; here the function itself is looked up.
@@ -39,6 +41,37 @@ bool Find(void* library, const char* name, Function* function) {
 // enum ibv_mtu: 1 is 256, 5 is 4096.
 int MtuBytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0; }
 
+// As Hawser looks at a device before it takes it, and at what a queue pair can.
+void TrySuitability(const Verbs& verbs, ibv_context& context, const ibv_device_attr& attributes,
+                    VerbsDevice* device) {
+  if (!fabric::HasReliableTransport(*context.device)) {
+    device->suits = absl::InvalidArgumentError(absl::StrCat("it ", fabric::kNoReliableTransport));
+    return;
+  }
+  device->suits = fabric::CheckAttributes(attributes);
+  if (!device->suits.ok()) return;
+  VerbsDevice::Limits& limits = device->limits.emplace();
+  limits.send_sges = fabric::SgeMax(attributes);
+  limits.max_sge = attributes.max_sge;
+  limits.read_depth = fabric::ReadDepthMax(attributes);
+  limits.max_cqe = attributes.max_cqe;
+  ibv_pd* const pd = verbs.alloc_pd(&context);
+  if (pd == nullptr) {
+    device->makes_queue_pairs = absl::UnavailableError("ibv_alloc_pd() failed");
+    return;
+  }
+  const fabric::QueuePairTrialCalls calls = {.create_cq = verbs.trial.create_cq,
+                                             .destroy_cq = verbs.trial.destroy_cq,
+                                             .create_qp = verbs.trial.create_qp,
+                                             .destroy_qp = verbs.trial.destroy_qp};
+  device->makes_queue_pairs =
+      fabric::TryQueuePair(context, *pd, calls, /*sges=*/1, /*inline_bytes=*/0).status();
+  const absl::StatusOr<uint32_t> inline_bytes =
+      fabric::TryQueuePair(context, *pd, calls, limits.send_sges, fabric::VerbsFabricOptions().inline_bytes);
+  if (inline_bytes.ok()) limits.inline_bytes = *inline_bytes;
+  verbs.dealloc_pd(pd);
+}
+
 // As Hawser tries the windows of a device that it opens.
 absl::Status Try(const Verbs& verbs, ibv_context& context) {
   ibv_pd* const pd = verbs.alloc_pd(&context);
@@ -60,6 +93,7 @@ absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* d
   if (absl::IsUnimplemented(trial)) device->windows_refused = std::string(trial.message());
   device->iwarp = iwarp;
   device->pins_rings = !fabric::IsSoftware(attributes, iwarp);
+  TrySuitability(verbs, *context, attributes, device);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     ibv_port_attr port = {};
     const int error = verbs.query_port(context, static_cast<uint8_t>(number),

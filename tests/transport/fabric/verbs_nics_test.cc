@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "hawser/tests/transport/fabric/nic_profiles.h"
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/fabric/verbs/suitability.h"
 #include "hawser/transport/fabric/verbs/window_stock.h"
 
 namespace hawser::fabric {
@@ -52,6 +54,30 @@ TEST_P(VerbsNicsTest, LimitsAreThoseOfTheNic) {
   ASSERT_THAT(world.Post(2, true, expected().inline_bytes + 1), IsOk());
   EXPECT_NE(world.verbs.send_chains[0][0].wr.send_flags & IBV_SEND_INLINE, 0u);
   EXPECT_EQ(world.verbs.send_chains[1][0].wr.send_flags & IBV_SEND_INLINE, 0u);
+}
+
+// The doctor, which connects nothing, tells the user what the trial finds.
+TEST_P(VerbsNicsTest, ATrialFindsWhatAQueuePairIsGranted) {
+  FakeVerbs verbs(nic());
+  const VerbsLibrary& library = verbs.library();
+  const QueuePairTrialCalls calls = {.create_cq = library.ibv_create_cq,
+                                     .destroy_cq = library.ibv_destroy_cq,
+                                     .create_qp = library.ibv_create_qp,
+                                     .destroy_qp = library.ibv_destroy_qp};
+  ibv_pd* const pd = library.ibv_alloc_pd(&verbs.context);
+  EXPECT_TRUE(HasReliableTransport(*verbs.context.device));
+  EXPECT_THAT(CheckAttributes(verbs.attr), IsOk());
+  EXPECT_EQ(SgeMax(verbs.attr), expected().sge_max);
+  EXPECT_EQ(TryQueuePair(verbs.context, *pd, calls, SgeMax(verbs.attr), 192).value(),
+            expected().inline_bytes);
+  EXPECT_EQ(TryQueuePair(verbs.context, *pd, calls, 1, 32).value(), 32u) << "no more than it was asked for";
+  verbs.fail_once["ibv_create_cq"] = ENOMEM;
+  EXPECT_THAT(std::string(TryQueuePair(verbs.context, *pd, calls, 1, 0).status().message()),
+              AllOf(HasSubstr("ibv_create_cq()"), HasSubstr("ENOMEM")));
+  verbs.fail_once["ibv_create_qp"] = EOPNOTSUPP;
+  EXPECT_THAT(std::string(TryQueuePair(verbs.context, *pd, calls, 1, 192).status().message()),
+              AllOf(HasSubstr("ibv_create_qp()"), HasSubstr("EOPNOTSUPP")));
+  library.ibv_dealloc_pd(pd);
 }
 
 // Or nothing above 4 KiB crosses.

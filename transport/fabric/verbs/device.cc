@@ -12,10 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device_list.h"
 #include "hawser/transport/fabric/verbs/errors.h"
-#include "hawser/transport/fabric/verbs/suitability.h"
 
 namespace hawser::fabric {
 namespace {
@@ -50,30 +48,16 @@ bool HasActivePort(const VerbsLibrary& verbs, ibv_context* context, uint32_t por
   return false;
 }
 
-// librdmacm lists devices of other transports, too (efa, usnic). The kernel's connection manager does not know them, so
-// listening on [::] would succeed, on no device, and connecting would fail as if there were no route.
-bool HasReliableTransport(const ibv_device& device) {
-  return device.transport_type == IBV_TRANSPORT_IB || device.transport_type == IBV_TRANSPORT_IWARP;
-}
-
-// Whether it makes reliable queue pairs at all. mana says that its transport is InfiniBand, but on a kernel or hardware
-// without RC it makes raw ones only.
 bool MakesQueuePairs(const VerbsLibrary& verbs, ibv_context& context) {
   ibv_pd* const pd = verbs.ibv_alloc_pd(&context);
   if (pd == nullptr) return false;
-  ibv_cq* const cq = verbs.ibv_create_cq(&context, 2, nullptr, nullptr, 0);
-  ibv_qp* qp = nullptr;
-  if (cq != nullptr) {
-    ibv_qp_init_attr attr = {};
-    attr.send_cq = attr.recv_cq = cq;
-    attr.qp_type = IBV_QPT_RC;
-    attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-    qp = verbs.ibv_create_qp(pd, &attr);
-  }
-  if (qp != nullptr) verbs.ibv_destroy_qp(qp);
-  if (cq != nullptr) verbs.ibv_destroy_cq(cq);
+  const QueuePairTrialCalls calls = {.create_cq = verbs.ibv_create_cq,
+                                     .destroy_cq = verbs.ibv_destroy_cq,
+                                     .create_qp = verbs.ibv_create_qp,
+                                     .destroy_qp = verbs.ibv_destroy_qp};
+  const bool makes = TryQueuePair(context, *pd, calls, /*sges=*/1, /*inline_bytes=*/0).ok();
   verbs.ibv_dealloc_pd(pd);
-  return qp != nullptr;
+  return makes;
 }
 
 // A software device has no such file: -1.
@@ -243,9 +227,7 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
     const bool is_unusable = std::find(unusable.begin(), unusable.end(), name) != unusable.end();
     if (is_unusable || (name.empty() && names.empty())) {
       const std::string why = absl::StrCat(what, ": ", name.empty() ? absl::StrJoin(unusable, ", ") : name,
-                                           " has no reliable connections (its transport is neither "
-                                           "InfiniBand nor iWARP; so it is with efa of AWS), "
-                                           "which Hawser needs: ",
+                                           " ", kNoReliableTransport, ": ",
                                            name.empty() ? "use tcp://" : "use another device, or tcp://");
       return name.empty() ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
     }
@@ -367,15 +349,6 @@ void VerbsDevice::RemoveMemory(DeviceMemory* memory) {
   if (in_forked_child()) return;  // A thread that does not exist in the child may hold the lock.
   absl::MutexLock lock(&opening_);
   memories_.erase(std::remove(memories_.begin(), memories_.end(), memory), memories_.end());
-}
-
-uint32_t VerbsDevice::read_depth_max() const {
-  // rdma_conn_param has one byte for each of the two.
-  return static_cast<uint32_t>(std::min({attr_.max_qp_rd_atom, attr_.max_qp_init_rd_atom, 254}));
-}
-
-size_t VerbsDevice::sge_max() const {
-  return static_cast<size_t>(std::clamp(attr_.max_sge, 1, static_cast<int>(kSgeMax)));
 }
 
 absl::Status VerbsDevice::CheckProcess(absl::string_view what) const {

@@ -17,6 +17,7 @@
 #include "hawser/base/fork.h"
 #include "hawser/transport/fabric/verbs/control_thread.h"
 #include "hawser/transport/fabric/verbs/library.h"
+#include "hawser/transport/fabric/verbs/suitability.h"
 #include "hawser/transport/fabric/verbs/window_stock.h"
 #include "hawser/transport/fabric/verbs/windows.h"
 
@@ -76,12 +77,8 @@ class VerbsDevice {
   bool has_windows() const { return HasWindows(attr_, iwarp_, windows_trial_); }
   bool uses_windows() const { return UsesWindows(attr_, iwarp_, windows_trial_); }
 
-  // READs into the queue pair and from it. At least 1, see CheckAttributes().
-  uint32_t read_depth_max() const;
-
-  // As Fabric::sge_max(). The attribute is the smaller one of the sges of a send and those of a receive (the kernel's
-  // copy_query_dev_fields()), so erdma, which has 6 and 1, has one here. No call tells them apart.
-  size_t sge_max() const;
+  uint32_t read_depth_max() const { return ReadDepthMax(attr_); }
+  size_t sge_max() const { return SgeMax(attr_); }
 
   // FailedPrecondition: this is a child after fork(). The kernel objects belong to the parent: the child must
   // neither create nor destroy any.

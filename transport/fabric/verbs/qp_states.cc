@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/verbs/device_qp.h"
 #include "hawser/transport/fabric/verbs/errors.h"
+#include "hawser/transport/fabric/verbs/suitability.h"
 
 namespace hawser::fabric {
 namespace {
@@ -19,9 +20,6 @@ constexpr uint8_t kMinRnrTimer = 13;
 // The bits of enum ibv_qp_attr_mask. Kernels may add bits of their own to the mask of rdma_init_qp_attr()
 // (IB_QP_SMAC, 1 << 21, and the two above), and ibv_modify_qp() refuses those.
 constexpr int kUserAttributes = ~(7 << 21);
-
-// What devices can send inline: irdma (X722) 48; erdma and bnxt_re 96; irdma (E810) 101; most others more than 128.
-constexpr uint32_t kInlineSteps[] = {128, 96, 64, 48};
 
 const char* NameOf(ibv_qp_state state) {
   switch (state) {
@@ -42,10 +40,7 @@ absl::Status VerbsDeviceQp::CreateQp(absl::string_view what) {
   ibv_qp_init_attr attr = {};
   int error = 0;
   device_.AddQueuePair(this);
-  // A device that cannot send so many bytes inline returns EINVAL, and does not report its limit.
-  for (uint32_t inline_bytes : {wanted_inline_bytes_, kInlineSteps[0], kInlineSteps[1], kInlineSteps[2],
-                                kInlineSteps[3], uint32_t{0}}) {
-    if (inline_bytes > wanted_inline_bytes_) continue;
+  for (const uint32_t inline_bytes : InlineSteps(wanted_inline_bytes_)) {
     attr = {};
     attr.qp_context = static_cast<AsyncEventHandler*>(this);
     attr.send_cq = *cq;
