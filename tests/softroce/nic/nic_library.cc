@@ -112,7 +112,9 @@ struct NicCalls {
     {
       Lock lock(state().mutex);
       if (mr != nullptr) {
-        state().registrations[mr] = {pd, bytes};
+        state().registrations[mr] = {pd, bytes, reinterpret_cast<uint64_t>(address), length,
+                                     static_cast<unsigned int>(access)};
+        state().by_lkey[mr->lkey] = mr;
       } else {
         state().pinned_bytes -= bytes;
       }
@@ -123,18 +125,21 @@ struct NicCalls {
 
   static int DeregMr(ibv_mr* mr) {
     state().Command();
-    Pinned known;
+    const uint32_t lkey = mr->lkey;
+    Registration known;
     {
       Lock lock(state().mutex);
       known = state().registrations.at(mr);
       state().registrations.erase(mr);
+      state().by_lkey.erase(lkey);
     }
     const int error = real().ibv_dereg_mr(mr);
     Lock lock(state().mutex);
     if (error != 0) {
       state().registrations[mr] = known;
+      state().by_lkey[lkey] = mr;
     } else {
-      state().pinned_bytes -= known.bytes;
+      state().pinned_bytes -= known.pinned_bytes;
     }
     return error;
   }
@@ -445,6 +450,32 @@ struct NicCalls {
     return 0;
   }
 
+  // Over iWARP the answer to a READ is placed as if the peer had written it (RFC 5040, 5.2). siw looks for LOCAL_WRITE only.
+  static void CheckSinks(const ibv_send_wr& wr) {
+    if (!state().behavior.iwarp || wr.opcode != IBV_WR_RDMA_READ) return;
+    for (int i = 0; i < wr.num_sge; ++i) {
+      const ibv_sge& sge = wr.sg_list[i];
+      const auto at = state().by_lkey.find(sge.lkey);
+      const char* what = nullptr;
+      if (at == state().by_lkey.end()) {
+        what = "is registered by no key of that value";
+      } else {
+        const Registration& range = state().registrations.at(at->second);
+        if (sge.addr < range.begin || sge.length > range.length ||
+            sge.addr - range.begin > range.length - sge.length) {
+          what = "is not in the range of its key";
+        } else if ((range.access & IBV_ACCESS_REMOTE_WRITE) == 0) {
+          what =
+              "is registered without IBV_ACCESS_REMOTE_WRITE, so an iWARP device could not place the answer";
+        }
+      }
+      if (what == nullptr) continue;
+      fprintf(stderr, "NicLibrary: ibv_post_send(): the sink of a READ, %u bytes with lkey 0x%x, %s\n",
+              sge.length, sge.lkey, what);
+      abort();
+    }
+  }
+
   // Posts what comes before the first work request that the provider refuses.
   static int PostSend(ibv_qp* qp, ibv_send_wr* chain, ibv_send_wr** bad) {
     Lock lock(state().mutex);
@@ -459,6 +490,7 @@ struct NicCalls {
         refused = wr;
         break;
       }
+      CheckSinks(*wr);
       if (state().behavior.inline_policy != NicBehavior::Inline::kIgnored) continue;
       if ((wr->send_flags & IBV_SEND_INLINE) == 0) continue;
       wr->send_flags &= ~unsigned{IBV_SEND_INLINE};

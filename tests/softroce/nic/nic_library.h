@@ -34,7 +34,8 @@ struct NicOptions {
 //
 // Stops the process with a message on what a NIC would wait for for ever, or corrupt memory by: unacknowledged events of a
 // completion queue that is destroyed, a protection domain or a device that is closed before its objects, and a queue pair
-// destroyed beside a poll where the provider does not allow that.
+// destroyed beside a poll where the provider does not allow that. Over iWARP, too, on a READ into what is not registered for
+// REMOTE_WRITE.
 //
 // It finds out whether a completion is one of a receive by its wr_id, so those of one queue pair's sends and receives must
 // differ.

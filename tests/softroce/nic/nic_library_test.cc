@@ -71,7 +71,13 @@ struct Device {
       return 0;
     };
     library.ibv_dealloc_pd = [](ibv_pd*) { return 0; };
-    library.ibv_reg_mr = [](ibv_pd*, void*, size_t, int) { return new ibv_mr{}; };
+    library.ibv_reg_mr = [](ibv_pd*, void* address, size_t length, int) {
+      auto* const mr = new ibv_mr{};
+      mr->addr = address;
+      mr->length = length;
+      mr->lkey = mr->rkey = here->next_key++;
+      return mr;
+    };
     library.ibv_dereg_mr = [](ibv_mr* mr) {
       delete mr;
       return 0;
@@ -167,6 +173,7 @@ struct Device {
   std::vector<ibv_send_wr> sends;
   bool armed = false;
   uint32_t next_number = 100;
+  uint32_t next_key = 1000;
 };
 
 Device* Device::here = nullptr;
@@ -481,7 +488,45 @@ TEST(NicLibraryTest, SomeHaveNoIpv6) {
   EXPECT_EQ(program.verbs.rdma_listen(&id, 1), 0);
 }
 
+// Posts a READ into `length` bytes that begin `offset` bytes into memory that is registered with `access`; `lkey`: rather than
+// that one's.
+int ReadInto(Program& program, uint64_t offset, uint32_t length, int access, uint32_t lkey = 0) {
+  static uint8_t memory[4096];
+  ibv_mr* const mr = program.verbs.ibv_reg_mr(&program.device.pd, memory + 1000, 2000, access);
+  ibv_sge sge = {reinterpret_cast<uint64_t>(memory + 1000) + offset, length, lkey != 0 ? lkey : mr->lkey};
+  ibv_send_wr read = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(program.NewQueuePair(), &read, &bad);
+  EXPECT_EQ(program.verbs.ibv_dereg_mr(mr), 0);
+  return error;
+}
+
+constexpr int kSinkAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+TEST(NicLibraryTest, AReadOverIwarpFillsWhatThePeerMayWrite) {
+  {
+    Program program("erdma");
+    EXPECT_EQ(ReadInto(program, 0, 2000, kSinkAccess), 0);
+    EXPECT_EQ(ReadInto(program, 1999, 1, kSinkAccess), 0);
+    EXPECT_EQ(program.device.sends.size(), 2u);
+  }
+  Program program("mlx5");
+  EXPECT_EQ(ReadInto(program, 0, 2000, IBV_ACCESS_LOCAL_WRITE), 0) << "over RoCE the reader alone writes";
+}
+
 using NicLibraryDeathTest = ::testing::Test;
+
+TEST(NicLibraryDeathTest, AReadOverIwarpIntoWhatThePeerMayNotWriteStopsTheProcess) {
+  const auto read = [](uint64_t offset, uint32_t length, int access, uint32_t lkey = 0) {
+    Program program("irdma_iwarp");
+    ReadInto(program, offset, length, access, lkey);
+  };
+  EXPECT_DEATH(read(0, 2000, IBV_ACCESS_LOCAL_WRITE), "2000 bytes.* without IBV_ACCESS_REMOTE_WRITE");
+  EXPECT_DEATH(read(0, 2001, kSinkAccess), "2001 bytes.* not in the range of its key");
+  EXPECT_DEATH(read(2000, 1, kSinkAccess), "not in the range of its key");
+  EXPECT_DEATH(read(~uint64_t{0}, 1, kSinkAccess), "not in the range of its key");
+  EXPECT_DEATH(read(0, 1, kSinkAccess, 77), "lkey 0x4d, is registered by no key");
+}
 
 TEST(NicLibraryDeathTest, WhatWouldWaitForEverOrBeLeftBehindStopsTheProcess) {
   EXPECT_DEATH(

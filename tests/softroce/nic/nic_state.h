@@ -100,9 +100,12 @@ struct Dialog {
   bool accepted = false;
 };
 
-struct Pinned {
-  ibv_pd* pd;
-  uint64_t bytes;
+struct Registration {
+  ibv_pd* pd = nullptr;
+  uint64_t pinned_bytes = 0;
+  uint64_t begin = 0;  // The range, and its access flags.
+  uint64_t length = 0;
+  unsigned int access = 0;
 };
 
 class NicLibrary::State {
@@ -121,7 +124,8 @@ class NicLibrary::State {
   std::map<ibv_cq*, std::unique_ptr<Cq>> cqs;
   std::map<ibv_qp*, std::unique_ptr<Qp>> qps;
   std::map<uint32_t, Qp*> by_number;
-  std::map<ibv_mr*, Pinned> registrations;
+  std::map<ibv_mr*, Registration> registrations;
+  std::map<uint32_t, ibv_mr*> by_lkey;  // Those.
   std::map<ibv_mw*, ibv_pd*> windows;
   std::map<rdma_event_channel*, std::unique_ptr<CmChannel>> cm_channels;  // By `visible`.
   std::map<rdma_cm_event*, std::unique_ptr<CmEvent>> returned;  // Copies, until they are acknowledged.

@@ -20,7 +20,8 @@
 namespace hawser::fabric {
 namespace {
 
-// Of enum rdma_cm_event's status at a REJECTED: IB_CM_REJ_INVALID_SERVICE_ID, IB_CM_REJ_CONSUMER_DEFINED.
+// Of enum rdma_cm_event's status at a REJECTED: IB_CM_REJ_INVALID_SERVICE_ID, IB_CM_REJ_CONSUMER_DEFINED. Over iWARP it is
+// an errno, and like siw a refused rdma_connect() says itself that nothing listens.
 constexpr int kNothingListens = 8;
 constexpr int kByProgram = 28;
 
@@ -80,6 +81,8 @@ class ExecutingVerbs::Device {
     ibv_qp verbs = {};
     ibv_qp_cap cap = {};
     ibv_qp_state state = IBV_QPS_RESET;
+    bool all_signaled = false;
+    bool takes_none = false;  // Work requests: over iWARP, once the program has moved it to IBV_QPS_ERR.
     Qp* peer = nullptr;
     // wr_ids of the send queue: a place is free when a completion of its request, or of a later one, was
     // polled.
@@ -146,6 +149,7 @@ class ExecutingVerbs::Device {
   ibv_context cm_context_ = {};
   ibv_pd pd_ = {};
   ibv_device_attr attr_ = {};
+  const bool iwarp_;
   std::map<uint32_t, std::unique_ptr<Qp>> queue_pairs_;  // By number, which grows.
   std::map<ibv_cq*, std::unique_ptr<Cq>> completion_queues_;
   std::map<ibv_comp_channel*, std::deque<ibv_cq*>> cq_events_;
@@ -256,9 +260,10 @@ ibv_wc_status ExecutingVerbs::Device::Transfer(Qp& qp, const ibv_send_wr& wr) {
 
 ibv_wc_status ExecutingVerbs::Device::Execute(Qp& qp, const ibv_send_wr& wr) {
   if (qp.state == IBV_QPS_ERR) return IBV_WC_WR_FLUSH_ERR;
-  const bool writes = wr.opcode == IBV_WR_RDMA_READ;
+  unsigned int access = 0;
+  if (wr.opcode == IBV_WR_RDMA_READ) access = IBV_ACCESS_LOCAL_WRITE | (iwarp_ ? IBV_ACCESS_REMOTE_WRITE : 0);
   for (int i = 0; i < wr.num_sge && (wr.send_flags & IBV_SEND_INLINE) == 0; ++i) {
-    CheckLocal(wr.sg_list[i], writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u);
+    CheckLocal(wr.sg_list[i], access);
   }
   switch (wr.opcode) {
     case IBV_WR_SEND:
@@ -295,16 +300,16 @@ int ExecutingVerbs::Device::PostSend(ibv_qp* verbs, ibv_send_wr* wr, ibv_send_wr
   Qp& qp = device.Of(verbs);
   if (counts != nullptr) ++counts->doorbells;
   for (; wr != nullptr; wr = wr->next) {
-    if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_ERR) {
+    if (qp.takes_none || (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_ERR)) {
       *bad = wr;
-      return EINVAL;
+      return qp.takes_none ? ENOTCONN : EINVAL;
     }
     if (counts != nullptr) ++counts->work_requests;
     qp.sends.push_back(wr->wr_id);
     HAWSER_CHECK(qp.sends.size() <= qp.cap.max_send_wr, "a send queue of ", qp.cap.max_send_wr, " overflows");
     const ibv_wc_status status = device.Execute(qp, *wr);
     if (status != IBV_WC_SUCCESS && qp.state != IBV_QPS_ERR) device.End(qp);
-    if (status == IBV_WC_SUCCESS && (wr->send_flags & IBV_SEND_SIGNALED) == 0) continue;
+    if (status == IBV_WC_SUCCESS && (wr->send_flags & IBV_SEND_SIGNALED) == 0 && !qp.all_signaled) continue;
     ibv_wc wc = {};
     wc.wr_id = wr->wr_id;
     wc.status = status;
@@ -405,7 +410,7 @@ ibv_qp* ExecutingVerbs::Device::CreateQp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   const std::lock_guard<std::mutex> lock(device.mutex_);
   auto qp = std::make_unique<Qp>();
   qp->cap = attr->cap;
-  qp->state = IBV_QPS_RESET;
+  qp->all_signaled = attr->sq_sig_all != 0;
   qp->verbs.context = pd->context;
   qp->verbs.pd = pd;
   qp->verbs.qp_context = attr->qp_context;
@@ -424,6 +429,7 @@ int ExecutingVerbs::Device::ModifyQp(ibv_qp* verbs, ibv_qp_attr* attr, int mask)
   Qp& qp = device.Of(verbs);
   if (attr->qp_state == IBV_QPS_ERR) {
     device.End(qp);
+    qp.takes_none = device.iwarp_;
   } else {
     qp.state = attr->qp_state;
   }
@@ -480,7 +486,7 @@ void ExecutingVerbs::Device::Part(Id& id) {
   if (peer == nullptr) return;
   peer->peer = nullptr;
   if (id.asked) {
-    Tell(*peer, RDMA_CM_EVENT_REJECTED, kByProgram);
+    Tell(*peer, RDMA_CM_EVENT_REJECTED, iwarp_ ? -ECONNRESET : kByProgram);
   } else {
     Tell(*peer, RDMA_CM_EVENT_DISCONNECTED);
   }
@@ -692,6 +698,10 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
       device.ids_[added] = std::move(asked);
       return 0;
     }
+    if (device.iwarp_) {
+      errno = ECONNREFUSED;
+      return -1;
+    }
     device.Tell(Of(id), RDMA_CM_EVENT_REJECTED, kNothingListens);
     return 0;
   };
@@ -709,8 +719,10 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     Qp& there = *device.queue_pairs_.at(accepted.peer->qp_num);
     here.peer = &there;
     there.peer = &here;
-    device.Tell(*accepted.peer, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, parameters->private_data,
-                parameters->private_data_len, nullptr, parameters);
+    if (device.iwarp_) there.state = IBV_QPS_RTS;
+    device.Tell(*accepted.peer, device.iwarp_ ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE, 0,
+                parameters->private_data, parameters->private_data_len, nullptr, parameters);
+    if (device.iwarp_) device.Tell(accepted, RDMA_CM_EVENT_ESTABLISHED);
     return 0;
   };
   library.rdma_establish = [](rdma_cm_id* id) {
@@ -723,7 +735,7 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     Id* const peer = std::exchange(Of(id).peer, nullptr);
     if (peer == nullptr) return 0;
     peer->peer = nullptr;
-    Here().Tell(*peer, RDMA_CM_EVENT_REJECTED, kByProgram, data, data_bytes);
+    Here().Tell(*peer, RDMA_CM_EVENT_REJECTED, Here().iwarp_ ? -ECONNRESET : kByProgram, data, data_bytes);
     return 0;
   };
   library.rdma_notify = [](rdma_cm_id*, ibv_event_type) { return 0; };
@@ -736,10 +748,10 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
 
 // --- Making it
 
-ExecutingVerbs::Device::Device(const Options& options) {
+ExecutingVerbs::Device::Device(const Options& options) : iwarp_(options.iwarp) {
   HAWSER_CHECK(std::exchange(here_, this) == nullptr, "there is another ExecutingVerbs");
   std::strcpy(device_.name, "fake0");
-  device_.transport_type = IBV_TRANSPORT_IB;
+  device_.transport_type = options.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
   context_.device = cm_context_.device = &device_;
   context_.async_fd = NewFd();
   cm_context_.async_fd = NewFd();
@@ -754,11 +766,11 @@ ExecutingVerbs::Device::Device(const Options& options) {
   attr_.max_qp_wr = 1 << 15;
   attr_.max_cqe = kCqeMax;
   attr_.max_sge = 30;
-  attr_.max_sge_rd = 30;
+  attr_.max_sge_rd = options.iwarp ? 1 : 30;
   attr_.max_qp_rd_atom = 16;
   attr_.max_qp_init_rd_atom = 16;
   attr_.max_mw = 1 << 20;
-  attr_.device_cap_flags = options.windows ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
+  attr_.device_cap_flags = options.windows && !options.iwarp ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
   FillLibrary(library_);
 }
 

@@ -22,6 +22,9 @@ class ExecutingVerbs {
  public:
   struct Options {
     bool windows = true;  // Memory windows of type 2B.
+    // The driver moves the queue pair of the side that dials, all work requests have completions, a queue pair that the
+    // program has moved to IBV_QPS_ERR takes none, and what a READ fills must be registered for REMOTE_WRITE.
+    bool iwarp = false;
   };
 
   // What a device was asked for.

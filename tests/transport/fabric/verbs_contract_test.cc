@@ -191,6 +191,9 @@ TEST(VerbsContractTest, GrantsAreMadeUsedAndRevokedOverAndOver) {
 
 // The drivers do not say which devices need the registrations of VerbsSinks. This test shows it. siw does not need them.
 TEST(VerbsContractTest, AnIwarpDeviceThatNeedsNoRegistrationOfASinkFillsItAllTheSame) {
+  if (std::getenv("HAWSER_TEST_NIC") != nullptr) {
+    GTEST_SKIP() << "the stand-in for a NIC stops a process that READs into such a sink over iWARP";
+  }
   for (FabricUnderTest under_test : FabricsUnderTest()) {
     if (!DeviceOfTests()->iwarp()) continue;
     under_test.create = [] { return NewVerbsFabric({.sink_registrations = false}).value(); };
