@@ -3,32 +3,36 @@
 namespace hawser::fabric {
 namespace {
 
-// The sources are below drivers/infiniband/hw/ of Linux ("K:") and providers/ of rdma-core ("P:"), both of August 2026. What the
-// firmware reports is a typical value.
+// tests/transport/fabric/nic_profiles.md names the file and the function of each entry, and says which are examples: what
+// a driver asks its firmware for.
 std::vector<NicBehavior> AllBehaviors() {
   using Inline = NicBehavior::Inline;
   std::vector<NicBehavior> all;
 
-  // K: mlx5/main.c mlx5_ib_query_device() (imaicl: windows of type 2B). P: mlx5/verbs.c mlx5_calc_send_wqe() (a work request with
-  // 192 inline bytes has 448 bytes of the send queue, since windows can be bound there), mlx5_calc_sq_size().
+  // A work request with 192 inline bytes has 448 bytes of the send queue, since windows can be bound there.
   all.push_back({.name = "mlx5",
                  .vendor_id = 0x02c9,
-                 .inline_policy = Inline::kLess,
+                 .comp_vectors = 16,
+                 .inline_max = 828,
                  .window_flag = true,
                  .allocates_windows = true,
                  .binds_windows = true,
+                 .max_cqe = 4194303,
+                 .max_qp_wr = 32768,
                  .send_entry_bytes = 448});
 
-  // K: mlx4/main.c mlx4_ib_query_device() (bmme_flags: windows). P: mlx4/verbs.c (at most 1,024 inline bytes).
   all.push_back({.name = "mlx4",
                  .vendor_id = 0x02c9,
+                 .send_sge_max = 32,
+                 .receive_sge_max = 32,
                  .inline_max = 1024,
                  .window_flag = true,
                  .allocates_windows = true,
-                 .binds_windows = true});
+                 .binds_windows = true,
+                 .max_cqe = 4194303,
+                 .max_qp_wr = 16351});
 
-  // K: irdma/verbs.c irdma_query_device() (windows of type 1 only), irdma/icrdma_hw.h (READ depths). P: irdma/user.h and
-  // irdma/uverbs.c irdma_ucreate_qp() (101 inline bytes, more is EINVAL).
+  // The provider has windows of type 2, but the kernel names those of type 1 only.
   all.push_back({.name = "irdma_roce",
                  .vendor_id = 0x8086,
                  .send_sge_max = 13,
@@ -37,10 +41,12 @@ std::vector<NicBehavior> AllBehaviors() {
                  .responder_depth_max = 32,
                  .initiator_depth_max = 64,
                  .inline_max = 101,
-                 .allocates_windows = true});
+                 .allocates_windows = true,
+                 .binds_windows = true,
+                 .max_cqe = 1048574,
+                 .max_qp_wr = 4063});
 
-  // The same for the X722: 48 inline bytes, one entry for a READ. K: irdma/cm.c irdma_send_cm_event(): a
-  // CONNECT_REQUEST has the `ird` of the event, and no `ord`.
+  // The X722. A CONNECT_REQUEST has the `ird` of the event, and no `ord`.
   all.push_back({.name = "irdma_iwarp",
                  .iwarp = true,
                  .vendor_id = 0x8086,
@@ -51,13 +57,11 @@ std::vector<NicBehavior> AllBehaviors() {
                  .initiator_depth_max = 127,
                  .inline_max = 48,
                  .allocates_windows = true,
-                 .max_qp_wr = 2048,
+                 .binds_windows = true,
+                 .max_cqe = 1048574,
+                 .max_qp_wr = 895,
                  .request_lacks_responder_resources = true});
 
-  // K: erdma/erdma_verbs.h (ERDMA_MAX_SEND_SGE, ERDMA_MAX_RECV_SGE, ERDMA_MAX_ORD), erdma_verbs.c
-  // erdma_qp_validate_cap() (inline), erdma_cm.c erdma_cm_upcall() (depths of a CONNECT_REQUEST only), erdma_connect() and
-  // erdma_create_listen() (IPv4). P: erdma/erdma_verbs.c (no alloc_mw; BIND_MW is
-  // EINVAL; erdma_destroy_qp() takes no lock of the completion queue).
   all.push_back({.name = "erdma",
                  .iwarp = true,
                  .vendor_id = 0x1ded,
@@ -66,16 +70,14 @@ std::vector<NicBehavior> AllBehaviors() {
                  .read_sge_max = 1,
                  .responder_depth_max = 128,
                  .initiator_depth_max = 128,
+                 .comp_vectors = 31,
                  .inline_max = 96,
                  .bind_error = -EINVAL,
-                 .max_qp_wr = 8192,
+                 .max_cqe = 1048576,
                  .reply_lacks_depths = true,
                  .ipv4_only = true,
                  .destroys_beside_polls = true});
 
-  // K: bnxt_re/ib_verbs.c bnxt_re_query_device() (windows of type 2B). P: bnxt_re/main.c (no alloc_mw),
-  // bnxt_re/verbs.c bnxt_re_post_send() (BIND_MW is EINVAL) and bnxt_re_create_qp() (null without errno), bnxt_re/bnxt_re-abi.h
-  // (96 inline bytes).
   all.push_back({.name = "bnxt_re",
                  .vendor_id = 0x14e4,
                  .send_sge_max = 6,
@@ -86,23 +88,67 @@ std::vector<NicBehavior> AllBehaviors() {
                  .inline_max = 96,
                  .window_flag = true,
                  .bind_error = -EINVAL,
-                 .max_cqe = 65535,
                  .silent_errors = true});
 
-  // K: hns/hns_roce_main.c hns_roce_query_device() (no windows, max_sge_rd is 1). P: hns/hns_roce_u_verbs.c (what
-  // is more inline than it has is cut without an error).
   all.push_back({.name = "hns",
                  .vendor_id = 0x19e5,
+                 .send_sge_max = 64,
+                 .receive_sge_max = 64,
                  .read_sge_max = 1,
                  .responder_depth_max = 128,
                  .initiator_depth_max = 128,
+                 .comp_vectors = 63,
                  .inline_policy = Inline::kLess,
-                 .inline_max = 32});
+                 .inline_max = 32,
+                 .max_cqe = 4194304,
+                 .max_qp_wr = 32768});
 
-  // K: mana/main.c mana_ib_query_device() (no windows). P: mana/wr.c (no BIND_MW; IBV_SEND_INLINE is not looked at;
-  // nothing is posted to a queue pair in error).
-  all.push_back(
-      {.name = "mana", .vendor_id = 0x1414, .inline_policy = Inline::kIgnored, .allocates_windows = true});
+  all.push_back({.name = "qedr",
+                 .vendor_id = 0x1077,
+                 .send_sge_max = 4,
+                 .receive_sge_max = 4,
+                 .read_sge_max = 4,
+                 .responder_depth_max = 32,
+                 .initiator_depth_max = 32,
+                 .inline_max = 256,
+                 .max_cqe = 8191,
+                 .max_qp_wr = 8191,
+                 .destroys_beside_polls = true});
+
+  all.push_back({.name = "cxgb4",
+                 .iwarp = true,
+                 .vendor_id = 0x1425,
+                 .send_sge_max = 4,
+                 .receive_sge_max = 4,
+                 .read_sge_max = 1,
+                 .responder_depth_max = 32,
+                 .initiator_depth_max = 32,
+                 .inline_max = 256,
+                 .max_cqe = 65528,
+                 .max_qp_wr = 4096,
+                 .destroys_beside_polls = true});
+
+  all.push_back({.name = "mana",
+                 .vendor_id = 0x1414,
+                 .send_sge_max = 30,
+                 .receive_sge_max = 15,
+                 .read_sge_max = 15,
+                 .inline_policy = Inline::kIgnored,
+                 .allocates_windows = true,
+                 .max_cqe = 2048,
+                 .max_qp_wr = 2048,
+                 .posts_only_in_rts = true});
+
+  all.push_back({.name = "ionic",
+                 .vendor_id = 0x1dd8,
+                 .send_sge_max = 8,
+                 .receive_sge_max = 8,
+                 .read_sge_max = 8,
+                 .inline_max = 384,
+                 .window_flag = true,
+                 .allocates_windows = true,
+                 .binds_windows = true,
+                 .max_qp_wr = 65535});
   return all;
 }
 

@@ -8,11 +8,12 @@
 
 namespace hawser::fabric {
 
-// What the kernel's driver and rdma-core's provider of a family of NICs do and rxe or siw do not, as read in their
-// sources. A limit applies where it is less than that of the software device.
+// What the kernel's driver and rdma-core's provider of a family of NICs do and say, as read in their sources, which
+// tests/transport/fabric/nic_profiles.md names. It is for two stand-ins: FakeVerbs, which is such a NIC
+// (nic_profiles.h), and NicLibrary, over rxe or siw: there the smaller limit of the two applies.
 struct NicBehavior {
   const char* name = nullptr;
-  bool iwarp = false;  // It stands in for siw, else for rxe.
+  bool iwarp = false;  // NicLibrary stands in for it over siw, else over rxe.
   uint32_t vendor_id = 0;
 
   // Gather and scatter entries. ibv_query_device() reports the smaller of the first two as max_sge.
@@ -23,6 +24,8 @@ struct NicBehavior {
   // READs that peers may have outstanding at it, and that it may have at them.
   int responder_depth_max = 16;
   int initiator_depth_max = 16;
+
+  int comp_vectors = 8;  // FakeVerbs only.
 
   // What ibv_create_qp() makes of more inline bytes than it has: an error, or less. kIgnored: grants what it was
   // asked for, and reads the memory when it executes the work request.
@@ -37,10 +40,10 @@ struct NicBehavior {
   int bind_error = EINVAL;  // Some return it negative.
 
   // Of completion queues and of queue pairs, in entries and work requests.
-  int max_cqe = 1 << 20;
-  int max_qp_wr = 1 << 14;
+  int max_cqe = 65535;
+  int max_qp_wr = 8192;
 
-  // ibv_post_send() fails on a queue pair in error.
+  // Posting fails on a queue pair in error. (FakeVerbs: sends in any state but RTS.)
   bool posts_only_in_rts = false;
 
   // ibv_create_qp() fails without setting errno.

@@ -511,6 +511,10 @@ struct NicCalls {
   static int PostRecv(ibv_qp* qp, ibv_recv_wr* chain, ibv_recv_wr** bad) {
     Lock lock(state().mutex);
     Qp& known = *state().qps.at(qp);
+    if (known.in_error && state().behavior.posts_only_in_rts) {
+      *bad = chain;
+      return EINVAL;
+    }
     for (const ibv_recv_wr* wr = chain; wr != nullptr; wr = wr->next) ++known.receives[wr->wr_id];
     const int error = state().RealOps(qp->context).post_recv(qp, chain, bad);
     if (error == 0) return 0;

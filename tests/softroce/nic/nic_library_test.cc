@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,8 @@ struct Device {
       *attr = {};
       attr->max_sge = attr->max_sge_rd = 32;
       attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 128;
+      attr->max_cqe = 32767;
+      attr->max_qp_wr = 16384;
       attr->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
       return 0;
     };
@@ -343,6 +346,57 @@ TEST(NicLibraryTest, TheDeviceHasTheLimitsOfTheNic) {
       program.NewQueuePair(
           {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 97}),
       nullptr);
+}
+
+TEST(NicLibraryTest, WhereTheDeviceBelowHasLessThanTheNicItsLimitApplies) {
+  ibv_device_attr attr = {};
+  {
+    Program program("hns");
+    ASSERT_EQ(program.verbs.ibv_query_device(program.context, &attr), 0);
+    EXPECT_EQ(attr.max_sge, 32);
+    EXPECT_EQ(attr.max_cqe, 32767);
+    EXPECT_EQ(attr.max_qp_wr, 16384);
+  }
+  Program program("mana");
+  ASSERT_EQ(program.verbs.ibv_query_device(program.context, &attr), 0);
+  EXPECT_EQ(attr.max_sge, 15);
+  EXPECT_EQ(attr.max_cqe, 2048);
+  EXPECT_EQ(attr.max_qp_wr, 2048);
+  EXPECT_EQ(attr.max_qp_rd_atom, 16);
+}
+
+// mana_ib_post_send() and mana_ib_post_recv() look at the state that the provider knows.
+TEST(NicLibraryTest, SomeTakeNoWorkRequestsOnAQueuePairInError) {
+  for (const char* name : {"mana", "mlx5"}) {
+    SCOPED_TRACE(name);
+    const int expected = FindNicBehavior(name)->posts_only_in_rts ? EINVAL : 0;
+    EXPECT_EQ(expected, name == std::string("mana") ? EINVAL : 0);
+    for (const bool by_program : {true, false}) {
+      Program program(name);
+      ibv_qp* const qp = program.NewQueuePair();
+      ibv_send_wr send = {.wr_id = 1, .opcode = IBV_WR_SEND};
+      ibv_send_wr* bad = nullptr;
+      ibv_recv_wr receive = {.wr_id = 2};
+      ibv_recv_wr* bad_receive = nullptr;
+      EXPECT_EQ(ibv_post_send(qp, &send, &bad), 0);
+      EXPECT_EQ(ibv_post_recv(qp, &receive, &bad_receive), 0);
+      if (by_program) {
+        ibv_qp_attr attr = {};
+        attr.qp_state = IBV_QPS_ERR;
+        ASSERT_EQ(program.verbs.ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+      } else {
+        program.device.Complete(*qp, 1, IBV_WC_SEND, IBV_WC_REM_ACCESS_ERR);
+        EXPECT_EQ(ibv_post_send(qp, &send, &bad), 0) << "the provider does not know of it yet";
+        EXPECT_EQ(program.Poll(1)[0].status, IBV_WC_REM_ACCESS_ERR);
+      }
+      EXPECT_EQ(ibv_post_send(qp, &send, &bad), expected);
+      EXPECT_EQ(ibv_post_recv(qp, &receive, &bad_receive), expected);
+      if (expected != 0) {
+        EXPECT_EQ(bad, &send);
+        EXPECT_EQ(bad_receive, &receive);
+      }
+    }
+  }
 }
 
 TEST(NicLibraryTest, AProviderMayFailWithoutErrno) {

@@ -503,6 +503,7 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   cm_context.device = &device_;
   cm_context.async_fd = NewFd();
   pd_.context = &context;
+  attr.vendor_id = options.vendor_id;
   attr.phys_port_cnt = 1;
   attr.vendor_id = options.vendor_id;
   attr.max_qp_wr = options.max_qp_wr;

@@ -1,18 +1,21 @@
 #ifndef HAWSER_TESTS_TRANSPORT_FABRIC_NIC_PROFILES_H_
 #define HAWSER_TESTS_TRANSPORT_FABRIC_NIC_PROFILES_H_
 
-#include <cerrno>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "hawser/tests/softroce/nic/nic_behavior.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 
 // FakeVerbs as a NIC of each family, as far as its driver in the kernel and its provider in rdma-core say what a program sees.
-// nic_profiles.md names the file and the function of each entry. Nothing here was measured on hardware.
+// The table is NicBehaviors(); nic_profiles.md names the file and the function of each entry. Nothing of it was measured on
+// hardware.
 namespace hawser::fabric {
 
 struct NicProfile {
@@ -29,146 +32,59 @@ struct NicProfile {
 
 inline void PrintTo(const NicProfile& nic, std::ostream* out) { *out << nic.name; }
 
-// Those that a connection can use.
-inline std::vector<NicProfile> NicProfiles() {
-  return {
-      {.name = "mlx5",
-       .verbs = {.inline_max = 1024,
-                 .max_cqe = 4194303,
-                 .max_sge_rd = 30,
-                 .max_sge = 30,
-                 .max_qp_wr = 32768,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .num_comp_vectors = 16},
-       .expected = {.windows = true}},
-      {.name = "mlx4",
-       .verbs = {.inline_max = 1024,
-                 .max_cqe = 4194303,
-                 .max_sge_rd = 30,
-                 .max_sge = 32,
-                 .max_qp_wr = 16351,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .num_comp_vectors = 8},
-       .expected = {.windows = true}},
-      {.name = "irdma_roce",
-       .verbs = {.windows = false,
-                 .inline_max = 101,
-                 .max_cqe = 1048574,
-                 .max_sge_rd = 13,
-                 .max_sge = 13,
-                 .read_depth_max = 32,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .num_comp_vectors = 8},
-       .expected = {.inline_bytes = 96}},
-      {.name = "irdma_iwarp",
-       .verbs = {.iwarp = true,
-                 .windows = false,
-                 .inline_max = 48,
-                 .max_cqe = 1048574,
-                 .max_sge_rd = 1,
-                 .max_sge = 3,
-                 .max_qp_wr = 2048,
-                 .read_depth_max = 63,
-                 .request = {63, 0},
-                 .answer = {16, 16},
-                 .num_comp_vectors = 8},
-       .expected = {.inline_bytes = 48, .sge_max = 3}},
-      {.name = "erdma",
-       .verbs = {.iwarp = true,
-                 .windows = false,
-                 .inline_max = 96,
-                 .max_cqe = 1048576,
-                 .max_sge_rd = 1,
-                 .max_sge = 1,
-                 .max_qp_wr = 8192,
-                 .read_depth_max = 128,
-                 .request = {128, 128},
-                 .answer = {0, 0},
-                 .allocates_windows = false,
-                 .bind_error = -EINVAL,
-                 .ipv6 = false,
-                 .num_comp_vectors = 31},
-       .expected = {.inline_bytes = 96, .sge_max = 1}},
-      {.name = "bnxt_re",
-       .verbs = {.inline_max = 96,
-                 .max_cqe = 65535,
-                 .max_sge_rd = 6,
-                 .max_sge = 6,
-                 .read_depth_max = 126,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .allocates_windows = false,
-                 .bind_error = -EINVAL,
-                 .sets_errno = false,
-                 .num_comp_vectors = 8},
-       .expected = {.inline_bytes = 96}},
-      {.name = "hns",
-       .verbs = {.windows = false,
-                 .inline_max = 32,
-                 .max_cqe = 4194304,
-                 .max_sge_rd = 1,
-                 .max_sge = 64,
-                 .max_qp_wr = 32767,
-                 .read_depth_max = 128,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .allocates_windows = false,
-                 .bind_error = EINVAL,
-                 .refuses_inline = false,
-                 .num_comp_vectors = 63},
-       .expected = {.inline_bytes = 32}},
-      {.name = "qedr",
-       .verbs = {.windows = false,
-                 .inline_max = 256,
-                 .max_cqe = 8191,
-                 .max_sge_rd = 4,
-                 .max_sge = 4,
-                 .max_qp_wr = 8191,
-                 .read_depth_max = 32,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .allocates_windows = false,
-                 .bind_error = EINVAL},
-       .expected = {.sge_max = 4}},
-      {.name = "cxgb4",
-       .verbs = {.iwarp = true,
-                 .windows = false,
-                 .inline_max = 256,
-                 .max_cqe = 65528,
-                 .max_sge_rd = 1,
-                 .max_sge = 4,
-                 .read_depth_max = 32,
-                 .request = {32, 32},
-                 .answer = {32, 32},
-                 .allocates_windows = false,
-                 .bind_error = EINVAL,
-                 .num_comp_vectors = 8},
-       .expected = {.sge_max = 4}},
-      {.name = "mana",
-       .verbs = {.windows = false,
-                 .inline_max = ~uint32_t{0},  // It ignores IBV_SEND_INLINE.
-                 .max_cqe = 4096,
-                 .max_sge_rd = 15,
-                 .max_sge = 15,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .bind_error = EINVAL,
-                 .posts_only_in_rts = true,
-                 .num_comp_vectors = 8}},
-      {.name = "ionic",
-       .verbs = {.inline_max = 384,
-                 .max_cqe = 65535,
-                 .max_sge_rd = 8,
-                 .max_sge = 8,
-                 .max_qp_wr = 65535,
-                 .request = {16, 16},
-                 .answer = {16, 16},
-                 .num_comp_vectors = 8},
-       .expected = {.windows = true}},
+// The device as FakeVerbs has it.
+inline FakeVerbs::Options ToFakeVerbs(const NicBehavior& nic) {
+  using Inline = NicBehavior::Inline;
+  constexpr uint8_t kAgreed = 16;
+  // In an event of an InfiniBand or RoCE connection, the depths that the peer asks for or has agreed to. In a request over
+  // iWARP the maxima of the driver, or nothing.
+  const auto requested = [&](bool lacks) -> uint8_t {
+    if (lacks) return 0;
+    return nic.iwarp ? static_cast<uint8_t>(std::min(nic.responder_depth_max, nic.initiator_depth_max))
+                     : kAgreed;
   };
+  const uint8_t answered = nic.reply_lacks_depths ? 0 : kAgreed;
+  return {.iwarp = nic.iwarp,
+          .windows = nic.window_flag,
+          .inline_max = nic.inline_policy == Inline::kIgnored ? ~uint32_t{0} : nic.inline_max,
+          .max_cqe = nic.max_cqe,
+          .max_sge_rd = nic.read_sge_max,
+          .max_sge = std::min(nic.send_sge_max, nic.receive_sge_max),
+          .max_qp_wr = nic.max_qp_wr,
+          .read_depth_max = std::min(nic.responder_depth_max, nic.initiator_depth_max),
+          .request = {requested(nic.request_lacks_initiator_depth),
+                      requested(nic.request_lacks_responder_resources)},
+          .answer = {answered, answered},
+          .allocates_windows = nic.allocates_windows,
+          .bind_error = nic.binds_windows ? 0 : nic.bind_error,
+          .posts_only_in_rts = nic.posts_only_in_rts,
+          .sets_errno = !nic.silent_errors,
+          .refuses_inline = nic.inline_policy == Inline::kRefused,
+          .ipv6 = !nic.ipv4_only,
+          .num_comp_vectors = nic.comp_vectors,
+          .vendor_id = nic.vendor_id};
+}
+
+// Those that a connection can use: all of NicBehaviors().
+inline std::vector<NicProfile> NicProfiles() {
+  const std::map<std::string, NicProfile::Expected> expected = {
+      {"mlx5", {.windows = true}},
+      {"mlx4", {.windows = true}},
+      {"irdma_roce", {.inline_bytes = 96}},
+      {"irdma_iwarp", {.inline_bytes = 48, .sge_max = 3}},
+      {"erdma", {.inline_bytes = 96, .sge_max = 1}},
+      {"bnxt_re", {.inline_bytes = 96}},
+      {"hns", {.inline_bytes = 32}},
+      {"qedr", {.sge_max = 4}},
+      {"cxgb4", {.sge_max = 4}},
+      {"mana", {}},
+      {"ionic", {.windows = true}},
+  };
+  std::vector<NicProfile> all;
+  for (const NicBehavior& nic : NicBehaviors()) {
+    all.push_back({.name = nic.name, .verbs = ToFakeVerbs(nic), .expected = expected.at(nic.name)});
+  }
+  return all;
 }
 
 // It has no reliable connections, but librdmacm lists it.
