@@ -42,6 +42,11 @@ constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 // of our memory. The time is long, because destroying the queue pair of a slow driver may block this thread.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
+// Likewise, where the fabric completes everything as soon as the device has let go, and nothing here waits for that
+// (QueuePair::ForceFlush()). That takes long if the device is busy with the ends of many others. A device that is stuck
+// does not let go.
+constexpr absl::Duration kForcedFlushTimeout = absl::Seconds(30);
+
 // How long the report of a loss waits for its cause, if so far only receives were flushed.
 constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 
@@ -583,9 +588,9 @@ void Connection::OnFlushTimer() {
   if (!seen_flushed_.ok()) {  // The cause has not arrived in time.
     seen_flushed_ = absl::OkStatus();
     AwaitFlush();
-  } else if (queue_pair_->ForceFlush()) {
-    // All completes when the device lets go of its memory. Until then this connection is kept, which nobody waits for.
+  } else if (!std::exchange(forced_, true) && queue_pair_->ForceFlush()) {
     TellLost();
+    poller_.timers().Set(flush_timer_, After(poller_.now_ns(), kForcedFlushTimeout));
   } else {
     // From here on no posted work request completes, and the fabric uses none of our memory.
     queue_pair_.reset();

@@ -66,7 +66,7 @@ class ConnectionObserver {
 
   // Once, the last call: the fabric holds none of the connection's memory. It follows OnLost() as soon as all
   // work requests have completed; if they do not (a device or its driver is stuck), the queue pair is
-  // destroyed after 5 s. The poller destroys the connection soon after. `why`: what ended it first; Cancelled
+  // destroyed after 5 s, over RDMA after 35 s. The poller destroys the connection soon after. `why`: what ended it first; Cancelled
   // after Close(). If OnReady() was not called before, connecting failed: Unavailable; Unauthenticated, if TLS is asked
   // for and one side does not trust the other; or FailedPrecondition and the like with the peer's own reason.
   virtual void OnClosed(const absl::Status& why) = 0;
@@ -293,6 +293,7 @@ class Connection final : Port,
   bool ready_ = false;            // OnReady() was called.
   bool drains_when_ready_ = false;
   bool told_lost_ = false;                         // OnLost() was called.
+  bool forced_ = false;                            // QueuePair::ForceFlush() was called.
   std::vector<std::pair<Lease, uint32_t>> early_;  // Received before the handshake's end was known here.
   bool heard_ = false;
   SendQueue send_queue_;

@@ -23,10 +23,11 @@ SimQueuePair::SimQueuePair(SimFabric& fabric, SimCompletionQueue& completion_que
 SimQueuePair::~SimQueuePair() {
   std::lock_guard<std::mutex> lock(network().mutex());
   if (network().options().strict_destruction && powered_ && network().IsOn(host()) &&
-      requester_.posted() + responder_.receives_out() != 0) {
+      requester_.posted() + responder_.receives_out() + responder_.grants() != 0) {
     network().Violation(absl::StrCat("host ", host(), " destroys queue pair ", qp_num_, ", of which ",
                                      requester_.posted(), " sends and ", responder_.receives_out(),
-                                     " receives have not come back"));
+                                     " receives have not come back, and ", responder_.grants(),
+                                     " grants are in force"));
   }
   // Destroying a queue pair with work outstanding returns its memory at once, as ibv_destroy_qp() does.
   network().memory_guard().ReleaseAllOf(qp_num_);

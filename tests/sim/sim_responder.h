@@ -46,6 +46,7 @@ class SimResponder {
 
   // Receives posted and not polled yet.
   uint32_t receives_out() const { return receives_out_; }
+  uint32_t grants() const { return static_cast<uint32_t>(grants_.size()); }  // In force.
   // SENDs that have arrived, whose receives the application has not polled yet.
   uint32_t arrivals_to_poll() const { return arrivals_to_poll_; }
   // The application has polled a SEND.

@@ -49,9 +49,8 @@ TEST(OutboundTest, MemoryIsFreeOnlyOnceProvedAndRevoked) {
   EXPECT_THAT(W::Of(E::kRevoke),
               ElementsAre(Pair(S::kIdle, S::kRevoking), Pair(S::kPosted, S::kReleasedRevoking),
                           Pair(S::kCompleted, S::kRevoking)));
-  EXPECT_THAT(W::Of(E::kRevoked),
-              ElementsAre(Pair(S::kReleasedRevoking, S::kReleased), Pair(S::kRevoking, S::kIdle),
-                          Pair(S::kEnding, S::kEnding)));
+  EXPECT_THAT(W::Of(E::kRevoked), ElementsAre(Pair(S::kReleasedRevoking, S::kReleased),
+                                              Pair(S::kRevoking, S::kIdle), Pair(S::kEnding, S::kEnding)));
 }
 
 TEST(OutboundTest, AfterAFailureMemoryIsKeptUntilTheFabricIsGone) {

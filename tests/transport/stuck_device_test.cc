@@ -19,6 +19,7 @@ namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);  // As in connection.cc.
+constexpr absl::Duration kForcedFlushTimeout = absl::Seconds(30);
 
 SocketAddress Peer() {
   sockaddr_in v4 = {};
@@ -89,6 +90,18 @@ TEST_F(StuckDeviceTest, ConnectionFailsByItsTimeoutWhileReceivesArePosted) {
   EXPECT_EQ(world_.client.poller().connection_count(), 0u);
   EXPECT_EQ(verbs_.queue_pairs.size(), 0u);
   EXPECT_EQ(world_.LeasedBytes(world_.client), 0u);
+}
+
+// Or who waits for the end of all connections would wait for ever.
+TEST_F(StuckDeviceTest, ConnectionIsDestroyedAtLast) {
+  ASSERT_NO_FATAL_FAILURE(Dial());
+  ASSERT_NO_FATAL_FAILURE(RunUntilStuckAfter(1));
+  world_.Pass(kConnectTimeout + kFlushTimeout + kForcedFlushTimeout + absl::Seconds(1), absl::Seconds(1));
+  EXPECT_EQ(observer_.closings, 1);
+  EXPECT_EQ(world_.client.poller().connection_count(), 0u);
+  EXPECT_EQ(verbs_.queue_pairs.size(), 0u) << "the device may still write to memory of the pool";
+  EXPECT_EQ(world_.LeasedBytes(world_.client), 0u);
+  EXPECT_GT(verbs_.commands(), 0u);
 }
 
 }  // namespace

@@ -450,6 +450,7 @@ struct FakeCalls {
     ++fake->connects;
     ExpectInitialized(parameters->private_data, parameters->private_data_len);
     fake->connected = *parameters;
+    if (fake->silent) return 0;
     if (fake->reject) {
       fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status);
     } else {

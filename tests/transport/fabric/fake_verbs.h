@@ -110,6 +110,7 @@ class FakeVerbs : private VerbsExecutor {
 
   bool reject = false;                            // A connecting peer is rejected,
   int reject_status = 0;                          // with this.
+  bool silent = false;                            // It does not answer at all.
   ibv_context* route_over = nullptr;              // Another device.
   ibv_context* listed = nullptr;                  // By rdma_get_devices(), instead of `cm_context`.
   std::vector<ibv_context*> listed_before;        // Other devices, which are listed first.

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -406,25 +408,52 @@ TEST(VerbsControlTest, OverIwarpNoSuccessComesBeforeTheFailureOfAnEarlierRequest
 
 // A device that does not deregister a grant even at the end: its memory stays the fabric's until the ibv_qp is destroyed.
 TEST(VerbsControlTest, RevocationThatTheDeviceRefusesAtTheEndCompletesWhenTheQueuePairIsDestroyed) {
+  for (const bool disconnects_first : {false, true}) {
+    FakeWorld world({.windows = false}, kSmall);
+    ASSERT_THAT(world.Receive(1), IsOk());
+    const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
+    world.verbs.fail_always["ibv_dereg_mr"] = EIO;
+    world.verbs.hold_commands = disconnects_first;
+    world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
+    world.Poll();
+    world.completions.clear();
+    world.qp->Revoke(rkey, 2);
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty());
+    world.verbs.hold_commands = true;
+    world.qp->Disconnect();
+    if (disconnects_first) world.verbs.RunCommands();  // The move to error, and rdma_disconnect().
+    world.Poll();
+    EXPECT_TRUE(world.completions.empty());
+    world.verbs.fail_always.clear();
+    world.verbs.RunCommands();
+    EXPECT_TRUE(world.verbs.queue_pairs.empty());
+    world.Poll();
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(2, kFlushed)));
+  }
+}
+
+// Nor does one that deregisters many at once hold the poller, which would help it.
+TEST(VerbsControlTest, PollerDoesNotWaitForTheControlThreadToDeregister) {
   FakeWorld world({.windows = false}, kSmall);
-  ASSERT_THAT(world.Receive(1), IsOk());
-  const uint32_t rkey = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead).value().rkey;
-  world.verbs.fail_always["ibv_dereg_mr"] = EIO;
-  world.verbs.CompleteReceives(1, IBV_WC_WR_FLUSH_ERR);
-  world.Poll();
-  world.completions.clear();
-  world.qp->Revoke(rkey, 2);
-  world.Poll();
-  EXPECT_TRUE(world.completions.empty());
+  const size_t regions = world.verbs.memory_regions.size();
+  const auto cycle = [&](uint64_t wr_id) {
+    const absl::StatusOr<Granted> granted = world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead);
+    ASSERT_THAT(granted, IsOk()) << wr_id;
+    world.qp->Revoke(granted->rkey, wr_id);
+  };
   world.verbs.hold_commands = true;
-  world.qp->Disconnect();
-  world.Poll();
-  EXPECT_TRUE(world.completions.empty());
-  world.verbs.fail_always.clear();
-  world.verbs.RunCommands();
-  EXPECT_TRUE(world.verbs.queue_pairs.empty());
-  world.Poll();
-  EXPECT_THAT(world.completions, ElementsAre(CompletionIs(2, kFlushed)));
+  cycle(0);
+  // On the thread that holds its lock, so it would wait for ever.
+  world.verbs.during["ibv_dereg_mr"] = [&] {
+    for (uint64_t i = 1; i < 12; ++i) ASSERT_NO_FATAL_FAILURE(cycle(i));
+  };
+  while (world.verbs.commands() > 0) {
+    world.verbs.RunCommands(1);
+    world.Poll();
+  }
+  EXPECT_EQ(world.completions.size(), 12u);
+  EXPECT_EQ(world.verbs.memory_regions.size(), regions);
 }
 
 TEST(VerbsControlTest, ForcedFlushCompletesEverythingWhenTheDeviceHasLetGo) {
@@ -821,13 +850,16 @@ TEST(VerbsThreadsTest, CommandsOfOneConnectionThatWaitHoldNoOthers) {
   std::vector<int> silent, other;
   {
     VerbsConnectThreads threads;
-    threads.Run(&silent, [&] {
+    const auto run = [&](const void* key, absl::AnyInvocable<void()> command) {
+      EXPECT_TRUE(threads.Run(key, command));
+    };
+    run(&silent, [&] {
       answers.WaitForNotification();
       silent.push_back(1);
     });
-    threads.Run(&silent, [&] { silent.push_back(2); });
+    run(&silent, [&] { silent.push_back(2); });
     for (int i = 0; i < 3; ++i) {
-      threads.Run(&other, [&, i] {
+      run(&other, [&, i] {
         other.push_back(i);
         if (i == 2) others_done.Notify();
       });
@@ -950,6 +982,41 @@ TEST_P(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
   }
   EXPECT_EQ(threads["rdma_connect"] == threads["ibv_create_qp"], !iwarp)
       << "there it may take as long as the peer";
+}
+
+// Over iWARP the kernel waits for the peer's answer when the id is destroyed (iw_destroy_cm_id()), though rdma_connect() has
+// returned.
+TEST(VerbsThreadsTest, OverIwarpASilentPeerHoldsOnlyTheThreadOfItsOwnConnection) {
+  FakeVerbs verbs({.iwarp = true, .windows = false});
+  verbs.silent = true;
+  const LockedVerbs locked(verbs);
+  const auto fabric = NewVerbsFabric({.device = "fake0", .library = locked.library()}).value();
+  auto queue = fabric->CreateCompletionQueue(64).value();
+  std::map<std::string, std::thread::id> threads;
+  std::atomic<bool> connected = false;
+  verbs.during["ibv_create_qp"] = [&] { threads["ibv_create_qp"] = std::this_thread::get_id(); };
+  verbs.during["rdma_connect"] = [&] { connected = true; };
+  NewsRecorder news;
+  auto qp = fabric->CreateQueuePair(*queue, kSmall, news).value();
+  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  const absl::Time give_up = absl::Now() + kPatience;
+  const auto poll = [&] {
+    Completion some[4];
+    if (queue->Poll(some) == 0) queue->Wait(absl::Seconds(2));
+  };
+  while (!connected && absl::Now() < give_up) poll();
+  ASSERT_TRUE(connected);
+  {
+    std::lock_guard<std::recursive_mutex> lock(LockedVerbs::mutex);
+    verbs.during["rdma_destroy_id"] = [&] { threads["rdma_destroy_id"] = std::this_thread::get_id(); };
+  }
+  Completion some[4];
+  for (int i = 0; i < 1600; ++i) queue->Poll(some);  // The result of rdma_connect().
+  qp->Disconnect();
+  qp.reset();
+  queue.reset();  // Waits for the last command.
+  EXPECT_NE(threads["rdma_destroy_id"], threads["ibv_create_qp"]);
+  EXPECT_NE(threads["rdma_destroy_id"], std::thread::id());
 }
 
 }  // namespace

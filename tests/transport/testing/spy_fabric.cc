@@ -44,6 +44,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   void Take(const fabric::Completion& completion) {
     const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
     Counts& counts = *spy_.CountsOf(completion.qp_num);
+    if (completion.opcode == fabric::Opcode::kRevoke) --counts.revocations;
     if (spy_.keep_back_flushes_ && completion.status == fabric::CompletionStatus::kFlushed) {
       return flushes_.push_back(completion);
     }
@@ -107,7 +108,10 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
       : spy_(spy), real_(std::move(real)), counts_(counts) {
     spy_.live_.push_back(this);
   }
-  ~SpyQueuePair() override { spy_.live_.erase(std::find(spy_.live_.begin(), spy_.live_.end(), this)); }
+  ~SpyQueuePair() override {
+    spy_.live_.erase(std::find(spy_.live_.begin(), spy_.live_.end(), this));
+    counts_.revocations = 0;  // None completes any more.
+  }
 
   Counts& counts() { return counts_; }
   uint32_t qp_num() const override { return real_->qp_num(); }
@@ -166,6 +170,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   }
   void Revoke(uint32_t rkey, uint64_t wr_id) override {
     --counts_.grants;
+    ++counts_.revocations;
     real_->Revoke(rkey, wr_id);
   }
   void OpenSink(uint8_t* address, uint64_t length_bytes) override {
@@ -196,6 +201,11 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   const std::unique_ptr<fabric::QueuePair> real_;
   Counts& counts_;
 };
+
+bool SpyFabric::revokes() const {
+  return std::any_of(counts_.begin(), counts_.end(),
+                     [](const auto& counts) { return counts->revocations > 0; });
+}
 
 SpyFabric::Counts* SpyFabric::CountsOf(uint32_t qp_num) const {
   const auto is = [&](const SpyQueuePair* queue_pair) { return queue_pair->qp_num() == qp_num; };

@@ -34,6 +34,7 @@ class SpyFabric final : public fabric::Fabric {
     int64_t receives_posted_min = INT64_MAX;
     uint64_t receive_posts = 0;  // Calls.
     int64_t grants = 0;          // Granted and not revoked.
+    int64_t revocations = 0;     // Begun and not completed.
     int64_t grants_max = 0;
     uint64_t sinks_opened = 0;
     int64_t open_sinks = 0;  // Opened and not closed.
@@ -71,6 +72,8 @@ class SpyFabric final : public fabric::Fabric {
   void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
   // Queue pairs that have not been destroyed.
   size_t live_queue_pairs() const { return live_.size(); }
+  // A device has yet to say that it has revoked something.
+  bool revokes() const;
 
   // The result of QueuePair::PeerSharesCore(). Initially false.
   void SetPeersShareCore(bool share) { peers_share_core_ = share; }

@@ -107,6 +107,8 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
   void BeforeDestruction(ibv_cq* cq, bool exclusive);
   void AfterDestruction(ibv_cq* cq, bool exclusive);
+  // Held by a thread that destroys such an ibv_qp.
+  absl::Mutex& destroying() { return destroying_; }
   // A mark of what is collected until now. Delivered(): polls have returned all of it.
   uint64_t CollectedMark();
   bool Delivered(uint64_t mark);
@@ -190,6 +192,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   uint32_t polls_since_look_ = 0;
   bool polling_ = false;
 
+  absl::Mutex destroying_;
   Mutex cq_mutex_;
   ibv_comp_channel* comp_channel_ ABSL_GUARDED_BY(cq_mutex_) = nullptr;
   std::vector<std::unique_ptr<Cq>> cqs_ ABSL_GUARDED_BY(cq_mutex_);

@@ -225,7 +225,13 @@ void VerbsQueuePair::AskToConnect() {
 void VerbsQueuePair::OnAskedToConnect(const absl::Status& result) {
   if (state_ == State::kError) return;
   if (!result.ok()) return FailHandshake(result);
-  connects_alone_ = false;
+  connect_returned_ = true;
+  LeaveConnectThread();
+}
+
+// Until rdma_connect() has returned and the peer has answered, a command of this queue pair may wait for the peer.
+void VerbsQueuePair::LeaveConnectThread() {
+  if (connect_returned_ && state_ == State::kEstablished) connects_alone_ = false;
 }
 
 // The caller of rdma_connect() or rdma_accept() sets `private_data`.
@@ -266,6 +272,7 @@ void VerbsQueuePair::Establish(const VerbsCmEvent& event) {
   }
   Move(Event::kConnected);
   was_established_ = true;
+  LeaveConnectThread();
   news().established = true;
   news().private_data = accepted_ ? std::string() : event.private_data;
   ScheduleOnce();

@@ -54,19 +54,16 @@ VerbsConnectThreads::~VerbsConnectThreads() {
       +[](size_t* threads) { return *threads == 0; }, &threads_));
 }
 
-void VerbsConnectThreads::Run(const void* key, absl::AnyInvocable<void()> command) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const auto it = commands_.find(key); it != commands_.end())
-      return it->second.push_back(std::move(command));
+bool VerbsConnectThreads::Run(const void* key, absl::AnyInvocable<void()>& command) {
+  absl::MutexLock lock(&mutex_);
+  if (!commands_.contains(key)) {
     absl::StatusOr<std::thread> thread = StartThread("hawser-connect", [this, key] { Serve(key); });
-    if (thread.ok()) {
-      thread->detach();
-      ++threads_;
-      return commands_[key].push_back(std::move(command));
-    }
+    if (!thread.ok()) return false;
+    thread->detach();
+    ++threads_;
   }
-  command();
+  commands_[key].push_back(std::move(command));
+  return true;
 }
 
 void VerbsConnectThreads::Serve(const void* key) {

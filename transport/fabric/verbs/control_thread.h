@@ -58,14 +58,14 @@ class VerbsControlThread final : public VerbsExecutor {
 // Thread:   any.
 // Lifetime: the destructor waits until every command has run. It must not run in a command. A child after fork() must not
 //           use or destroy this.
-// Failure:  if the system has no thread left, Run() calls the command itself.
 class VerbsConnectThreads final {
  public:
   VerbsConnectThreads() = default;
   ~VerbsConnectThreads();
 
-  // Calls `command` once, after the earlier ones with this key.
-  void Run(const void* key, absl::AnyInvocable<void()> command);
+  // Calls `command` once, after the earlier ones with this key. False: the system has no thread left, and `command` is as it
+  // was; none with this key is there.
+  bool Run(const void* key, absl::AnyInvocable<void()>& command);
 
  private:
   void Serve(const void* key);

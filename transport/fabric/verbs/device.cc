@@ -129,8 +129,8 @@ VerbsDevice::~VerbsDevice() {
 }
 
 void VerbsDevice::RunCommand(const void* alone, absl::AnyInvocable<void()> command) {
-  if (alone == nullptr || connect_threads_ == nullptr) return executor_.Run(std::move(command));
-  connect_threads_->Run(alone, std::move(command));
+  if (alone != nullptr && connect_threads_ != nullptr && connect_threads_->Run(alone, command)) return;
+  executor_.Run(std::move(command));
 }
 
 absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrary& verbs, std::string name) {

@@ -215,9 +215,9 @@ void VerbsDeviceQp::RevokeNow() {
   for (Revocation& revocation : revocations) {
     revocation.error = verbs().ibv_dereg_mr(revocation.mr);
     if (revocation.error != 0) unreleased_.registrations.push_back(revocation.mr);
+    MutexLock lock(notes_mutex_);  // Each at once: the poller may wait for a place.
+    revoked_.push_back(revocation);
   }
-  MutexLock lock(notes_mutex_);
-  revoked_.insert(revoked_.end(), revocations.begin(), revocations.end());
 }
 
 void VerbsDeviceQp::ReleaseNow() {
@@ -238,6 +238,8 @@ void VerbsDeviceQp::Destroy() {
   if (qp_ == nullptr) return;
   device_.RemoveQueuePair(this);
   const bool exclusive = FreesQueuePairsWithoutLock(device_.attr(), device_.iwarp());
+  std::optional<absl::MutexLock> one_at_a_time;  // Each collects what has completed before it.
+  if (exclusive) one_at_a_time.emplace(&completion_queue_.destroying());
   completion_queue_.BeforeDestruction(cq_, exclusive);
   verbs().ibv_destroy_qp(std::exchange(qp_, nullptr));
   completion_queue_.AfterDestruction(cq_, exclusive);

@@ -62,10 +62,12 @@ VerbsQueuePair::~VerbsQueuePair() {
   device_qp_->End();
   VerbsGrants::Leftover grants = grants_.TakeAll();
   const bool idle = receives_posted_ == receives_retired_ && sends_.empty() && !grants.gives_access() &&
-                    !releases_some_ && revoking_ == 0;
+                    !releases_some_ && revoking_ == 0 && revocations_.empty() && !sinks_.refused();
   device_qp_->Release(std::move(grants));
   if (!idle) device_qp_->Destroy();
-  sinks_.Release();
+  VerbsGrants::Leftover refused;
+  refused.registrations = sinks_.TakeAll();  // The last command tries these again.
+  device_qp_->Release(std::move(refused));
   HandOver(
       [id = id_, &completion_queue = completion_queue_](VerbsDeviceQp& qp) {
         qp.Destroy();
@@ -160,8 +162,10 @@ absl::Status VerbsQueuePair::BeginSinks(absl::Span<const SendWorkRequest> reques
     if (request.opcode == Opcode::kRead) begun = sinks_.Begin(request.sges[0]);
     if (!begun.ok()) {
       for (const VerbsSinks::Begun& earlier : std::exchange(chain_sinks_, {})) EndSink(earlier.number);
-      return absl::Status(begun.status().code(), absl::StrCat("PostSend to ", peer_address_.ToString(), ": ",
-                                                              begun.status().message()));
+      const absl::Status why(begun.status().code(), absl::StrCat("PostSend to ", peer_address_.ToString(),
+                                                                 ": ", begun.status().message()));
+      if (absl::IsInternal(why)) Fail(why);
+      return why;
     }
     chain_sinks_.push_back(*begun);
   }
@@ -340,6 +344,14 @@ absl::StatusOr<Granted> VerbsQueuePair::Grant(const Sge& range, Access access) {
   if (state_ == State::kIdle || state_ == State::kError || device_.in_forked_child())
     return NotUsable("Grant");
   absl::StatusOr<uint32_t> rkey = grants_.Grant(range, access);
+  if (!rkey.ok() && revoking_ != 0) {
+    // Those that are being revoked count, too. Perhaps they are by now; else this waits for the device.
+    OnRevoked(absl::OkStatus());
+    if (revoking_ != 0) device_qp_->RevokeAll();
+    OnRevoked(absl::OkStatus());
+    if (state_ == State::kError) return NotUsable("Grant");
+    rkey = grants_.Grant(range, access);
+  }
   if (!rkey.ok()) return rkey.status();
   if (grants_.queued() > 0) {
     FillWindowStock();
@@ -487,9 +499,10 @@ void VerbsQueuePair::DeliverInOrder() {
     const VerbsSendRing::Entry& entry = sends_.at(next);
     if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
   }
-  while (sends_.oldest() != proved && !sinks_.refused()) {
+  while (sends_.oldest() != proved && !keeps_sink_) {
     VerbsSendRing::Entry& oldest = sends_.at(sends_.oldest());
     if (!EndSink(std::exchange(oldest.sink, VerbsSinks::kNone))) {
+      keeps_sink_ = true;
       oldest.status = CompletionStatus::kFlushed;  // For FlushOutstanding(), as those behind it.
       return;
     }

@@ -131,6 +131,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   void OnCreated(const absl::Status& result);
   void AskToConnect();
   void OnAskedToConnect(const absl::Status& result);
+  void LeaveConnectThread();
   rdma_conn_param ConnectionParameters() const;
   // False: it failed.
   bool SetTrafficClass();
@@ -194,10 +195,13 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
   uint64_t collected_ = 0;  // What has completed before the end: see VerbsCompletionQueue::Delivered().
   bool collected_all_ = true;  // False: not all of that could be collected yet.
   bool lost_ = false;          // There will be no more completions.
+  bool keeps_sink_ =
+      false;  // The device keeps what a READ has filled writable, so that READ and those behind it wait.
   bool scheduled_ = false;
-  bool connects_alone_ = false;  // Its commands run on a thread of their own: see VerbsConnectThreads.
-  bool entered_ = false;         // The completion queue, so that the device stays.
-  rdma_cm_id* id_ = nullptr;     // Until the command that destroys it is given.
+  bool connect_returned_ = false;  // rdma_connect()
+  bool connects_alone_ = false;    // Its commands run on a thread of their own: see VerbsConnectThreads.
+  bool entered_ = false;           // The completion queue, so that the device stays.
+  rdma_cm_id* id_ = nullptr;       // Until the command that destroys it is given.
   ibv_qp* qp_ = nullptr;  // To post to: from OnCreated() on, until the command that destroys it is given.
   ibv_cq* cq_ = nullptr;  // Its completions are there, since OnCreated().
   SocketAddress peer_address_;

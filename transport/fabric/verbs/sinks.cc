@@ -104,6 +104,14 @@ void VerbsSinks::CloseAll() {
   }
 }
 
+std::vector<ibv_mr*> VerbsSinks::TakeAll() {
+  Release();
+  std::vector<ibv_mr*> refused;
+  for (const Registration& registration : std::exchange(registrations_, {}))
+    refused.push_back(registration.mr);
+  return refused;
+}
+
 void VerbsSinks::Release() {
   open_.clear();
   const bool ours = !device_.in_forked_child();

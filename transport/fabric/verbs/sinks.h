@@ -72,6 +72,8 @@ class VerbsSinks {
 
   // The ibv_qp is destroyed, or there is none: deregisters all. The next call tries again what the device refuses.
   void Release();
+  // Likewise. Returns what the device refuses, which is not tried again here.
+  std::vector<ibv_mr*> TakeAll();
 
  private:
   struct Registration {
