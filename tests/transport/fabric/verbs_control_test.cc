@@ -2,11 +2,14 @@
 // happens while they are under way, nothing leaks (~FakeVerbs() counts) and no memory is used too long.
 
 #include <netinet/in.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,9 +23,12 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
+#include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/verbs/control_thread.h"
+#include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/rings.h"
 
@@ -31,6 +37,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
@@ -872,11 +879,39 @@ TEST(VerbsThreadsTest, CommandsOfOneConnectionThatWaitHoldNoOthers) {
   EXPECT_THAT(other, ElementsAre(0, 1, 2));
 }
 
+// The threads of this process. One that was joined may be among them for a moment.
+std::set<std::string> Threads() {
+  std::set<std::string> ids;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    ids.insert(entry.path().filename());
+  }
+  return ids;
+}
+
+// Of those the ones that were not there `before`.
+std::set<std::string> ThreadsSince(const std::set<std::string>& before) {
+  std::set<std::string> ids = Threads();
+  for (const std::string& id : before) ids.erase(id);
+  return ids;
+}
+
 TEST(VerbsThreadsTest, ControlThreadIsNotStartedWithoutACommand) {
   FakeVerbs verbs;
   VerbsLibrary library = verbs.library();
   library.executor = nullptr;  // The device has a control thread then, and nothing to do for it.
-  ASSERT_THAT(NewVerbsFabric({.device = "fake0", .library = &library}), IsOk());
+  const std::set<std::string> before = Threads();
+  const auto fabric = NewVerbsFabric({.device = "fake0", .library = &library}).value();
+  const auto device = VerbsDevice::Open(library, "fake0").value();
+  EXPECT_THAT(ThreadsSince(before), IsEmpty());
+  std::set<std::string> started;
+  for (int i = 0; i < 3; ++i) {
+    absl::Notification ran;
+    device->RunCommand(nullptr, [&] { ran.Notify(); });
+    ran.WaitForNotification();
+    if (i == 0) started = ThreadsSince(before);
+    EXPECT_EQ(started.size(), 1u);
+    EXPECT_EQ(ThreadsSince(before), started) << "it stays";
+  }
 }
 
 // FakeVerbs, for several threads: one of its calls at a time.
@@ -927,6 +962,104 @@ class LockedVerbs {
 std::recursive_mutex LockedVerbs::mutex;
 VerbsLibrary LockedVerbs::real;
 ibv_context_ops LockedVerbs::ops;
+
+// Where a thread waits while its process forks. It holds no lock of abseil's meanwhile, not even one inside of absl::Mutex: whether a
+// child could take that would depend on the moment.
+class Halt {
+ public:
+  // On the thread. Returns after End().
+  void Enter() {
+    Write(entered_);
+    Read(ended_);
+  }
+  // On the other thread.
+  void AwaitEntry() { Read(entered_); }
+  void End() { Write(ended_); }
+
+ private:
+  static void Write(const UniqueFd& fd) {
+    const uint64_t one = 1;
+    EXPECT_EQ(write(fd.get(), &one, sizeof(one)), ssize_t{sizeof(one)});
+  }
+  static void Read(const UniqueFd& fd) {
+    uint64_t count;
+    EXPECT_EQ(read(fd.get(), &count, sizeof(count)), ssize_t{sizeof(count)});
+  }
+
+  const UniqueFd entered_{eventfd(0, EFD_CLOEXEC)}, ended_{eventfd(0, EFD_CLOEXEC)};
+};
+
+class VerbsForkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "ThreadSanitizer has no threads after fork()";
+#endif
+  }
+
+  FakeVerbs verbs_;
+  const LockedVerbs locked_{verbs_};
+  Halt halt_;
+};
+
+// The child has the parent's objects and none of its threads, and the parent's is in the middle of a command, with others
+// behind it.
+TEST_F(VerbsForkTest, ChildDestroysWhatTheControlThreadOfItsParentWorksOn) {
+  auto fabric = NewVerbsFabric({.device = "fake0", .library = locked_.library()}).value();
+  auto device = VerbsDevice::Open(*locked_.library(), "fake0").value();
+  auto queue = fabric->CreateCompletionQueue(64).value();
+  std::vector<uint8_t> memory(4096);
+  auto region = fabric->Register(memory.data(), memory.size()).value();
+  device->RunCommand(nullptr, [this] { halt_.Enter(); });
+  halt_.AwaitEntry();
+  NewsRecorder news;
+  auto qp = fabric->CreateQueuePair(*queue, kSmall, news).value();
+  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  for (int i = 0; i < 1600; ++i) {  // Until its first command is behind the one that is halted.
+    Completion none;
+    ASSERT_EQ(queue->Poll({&none, 1}), 0u);
+  }
+  const size_t ids = verbs_.ids.size();
+  EXPECT_TRUE(InChild([&] {
+    const ReceiveWorkRequest receive = {1, {memory.data(), 100, region->lkey()}};
+    const bool refused = absl::IsFailedPrecondition(qp->PostReceive({&receive, 1})) &&
+                         absl::IsFailedPrecondition(fabric->CreateCompletionQueue(64).status()) &&
+                         absl::IsFailedPrecondition(
+                             NewVerbsFabric({.device = "fake0", .library = locked_.library()}).status());
+    qp->Disconnect();
+    qp.reset();
+    region.reset();
+    queue.reset();
+    device.reset();
+    fabric.reset();  // The last owner of the device, which stays as it is.
+    return refused && verbs_.opened == 1 && verbs_.memory_regions.size() == 1 && verbs_.ids.size() == ids;
+  }));
+  halt_.End();
+  const absl::Time give_up = absl::Now() + kPatience;
+  while (news.told.empty() && absl::Now() < give_up) {
+    Completion none;
+    if (queue->Poll({&none, 1}) == 0) queue->Wait(absl::Seconds(2));
+  }
+  EXPECT_THAT(news.told, ElementsAre("established")) << "the parent was harmed";
+  qp->Disconnect();
+}
+
+// The child's copy of the lock under which that is done is held for good.
+TEST_F(VerbsForkTest, ChildIsRefusedAlthoughAThreadOfItsParentOpensADevice) {
+  const auto fabric = NewVerbsFabric({.device = "fake0", .library = locked_.library()}).value();
+  verbs_.during["rdma_get_devices"] = [this] { halt_.Enter(); };
+  absl::Status another;
+  std::thread thread(
+      [&] { another = NewVerbsFabric({.device = "fake1", .library = locked_.library()}).status(); });
+  halt_.AwaitEntry();
+  EXPECT_TRUE(InChild([&] {
+    return absl::IsFailedPrecondition(
+        NewVerbsFabric({.device = "fake0", .library = locked_.library()}).status());
+  }));
+  halt_.End();
+  thread.join();
+  EXPECT_THAT(another, HasCode(absl::StatusCode::kNotFound));
+}
 
 class VerbsControlThreadTest : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, VerbsControlThreadTest, ::testing::Bool(),

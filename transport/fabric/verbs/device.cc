@@ -134,9 +134,7 @@ void VerbsDevice::RunCommand(const void* alone, absl::AnyInvocable<void()> comma
 }
 
 absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrary& verbs, std::string name) {
-  OpenDevices& devices = Devices();
-  absl::MutexLock lock(&devices.mutex);
-  PrepareForFork(verbs);
+  // Before the lock, which another thread of the parent may have held.
   if (const ForkMark* const opened = opened_in.load(std::memory_order_relaxed);
       opened != nullptr && opened->in_child()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -145,6 +143,9 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
         "librdmacm, and cannot be used across fork(). Use tcp://, fork before the first rdma://, or "
         "exec() the child"));
   }
+  OpenDevices& devices = Devices();
+  absl::MutexLock lock(&devices.mutex);
+  PrepareForFork(verbs);
   const auto known = [&](const std::string& by) {
     devices.mutex.AssertHeld();
     const auto it = devices.by_name.find({&verbs, by});

@@ -29,10 +29,8 @@ class VerbsMemory::Region final : public MemoryRegion {
   Region(VerbsMemory& memory, uint32_t lkey, uint8_t* address, size_t length_bytes)
       : memory_(memory), lkey_(lkey), address_(address), length_bytes_(length_bytes) {}
   ~Region() override {
-    if (memory_.device_.in_forked_child()) {
-      memory_.regions_.Remove(lkey_);
-      return;
-    }
+    if (memory_.device_.in_forked_child())
+      return;  // A thread that does not exist in the child may hold a lock.
     absl::MutexLock lock(&memory_.device_.opening());
     memory_.alive_.erase(this);
     ibv_mr* const mr = memory_.mrs_[index()].exchange(nullptr, std::memory_order_relaxed);
