@@ -337,6 +337,7 @@ struct FakeCalls {
     return 0;
   }
   static int DestroyId(rdma_cm_id* id) {
+    static_cast<void>(Fails("rdma_destroy_id"));
     for (auto it = fake->cm_events_.begin(); it != fake->cm_events_.end();) {
       if (it->event->id != id) {
         ++it;
