@@ -8,6 +8,7 @@
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/route.h"
+#include "hawser/transport/log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {
@@ -53,8 +54,10 @@ absl::StatusOr<std::shared_ptr<fabric::Fabric>> CreateFabric(absl::string_view s
                                                              RdmaGrants rdma_grants) {
   if (scheme == kTcpScheme) return std::shared_ptr<fabric::Fabric>(fabric::CreateTcpFabric());
   if (scheme == kRdmaScheme)
-    return fabric::NewVerbsFabric(
-        {.device = rdma_device, .traffic_class = rdma_traffic_class, .grants = ToVerbs(rdma_grants)});
+    return fabric::NewVerbsFabric({.device = rdma_device,
+                                   .traffic_class = rdma_traffic_class,
+                                   .grants = ToVerbs(rdma_grants),
+                                   .warn = [](absl::string_view line) { Log(LogSeverity::kWarning, line); }});
   return CheckScheme(scheme);
 }
 

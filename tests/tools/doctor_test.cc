@@ -101,6 +101,16 @@ TEST_F(DoctorTest, KernelAndProviderThatDisagreeOnWindowsAreNamed) {
                                 HasSubstr("provider"), HasSubstr("EOPNOTSUPP"))));
 }
 
+TEST_F(DoctorTest, WindowsThatCouldNotBeTriedAreAWarning) {
+  AddMlx5();
+  machine_.verbs_devices[0].windows_untried = "windows could not be tried: ibv_create_qp(): ENOMEM";
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(AllOf(
+                  StartsWith("warning  grants mlx5_0: memory windows of type 2, if the kernel is right"),
+                  HasSubstr("could not be tried: ibv_create_qp(): ENOMEM"), HasSubstr("ulimit -l"),
+                  HasSubstr("kRegistered"))));
+}
+
 TEST_F(DoctorTest, TheGidThatRdmaCmTakesIsNamedAndEmptyOnesAreLeftOut) {
   AddMlx5();
   Lines gids = machine_.Examine();

@@ -122,6 +122,14 @@ Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices) {
     Finding finding{.check = "grants", .subject = device.name};
     if (device.uses_windows) {
       finding.found = "memory windows of type 2 confine what is granted to a peer to its connection";
+      if (!device.windows_untried.empty()) {
+        finding.level = Level::kWarning;
+        finding.found =
+            absl::StrCat("memory windows of type 2, if the kernel is right: ", device.windows_untried);
+        finding.advice =
+            "see `ulimit -l`, dmesg and the rdma cgroup, and run this again; if large messages fail, choose "
+            "RuntimeOptions::rdma_grants = kRegistered";
+      }
     } else {
       finding.level = Level::kWarning;
       const std::string reason =

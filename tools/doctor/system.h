@@ -22,6 +22,7 @@ struct VerbsDevice {
   bool uses_windows = true;                // fabric::UsesWindows(); true if not `opened`.
   bool pins_rings = true;                  // Not fabric::IsSoftware(); true if not `opened`.
   std::string windows_refused;  // The kernel advertises windows, but the provider has none: its answer.
+  std::string windows_untried;  // The kernel advertises windows, and a trial of them could not be made: why.
   bool iwarp = false;           // False if not `opened`.
 
   // Whether Hawser ever takes it, by its transport and its attributes; why not. OK if not `opened`.

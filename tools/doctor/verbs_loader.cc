@@ -90,7 +90,11 @@ absl::Status QueryPorts(const Verbs& verbs, ibv_context* context, VerbsDevice* d
   const absl::Status trial =
       fabric::AdvertisesWindows(attributes, iwarp) ? Try(verbs, *context) : absl::OkStatus();
   device->uses_windows = fabric::UsesWindows(attributes, iwarp, trial);
-  if (absl::IsUnimplemented(trial)) device->windows_refused = std::string(trial.message());
+  if (absl::IsUnimplemented(trial)) {
+    device->windows_refused = std::string(trial.message());
+  } else if (!trial.ok()) {
+    device->windows_untried = std::string(trial.message());
+  }
   device->iwarp = iwarp;
   device->pins_rings = !fabric::IsSoftware(attributes, iwarp);
   TrySuitability(verbs, *context, attributes, device);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/tests/transport/fabric/nic_profiles.h"
+#include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/windows.h"
@@ -27,6 +29,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
@@ -911,6 +914,51 @@ TEST(VerbsPostingTest, ATrialThatCannotBeMadeLeavesTheKernelsWord) {
   FakeWorld world({.create_qp_error = ENOMEM}, {.send_depth = 8}, /*connect=*/false);
   EXPECT_THAT(world.verbs.registrations,
               ElementsAre(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_RELAXED_ORDERING));
+}
+
+TEST(VerbsPostingTest, ATrialThatCannotBeMadeIsLoggedOnceForTheDevice) {
+  const auto warnings_of = [](const FakeVerbs::Options& options, int error,
+                              std::optional<GrantKind> grants = std::nullopt) {
+    FakeVerbs verbs(options);
+    if (error != 0) verbs.fail_once["ibv_create_qp"] = error;
+    std::vector<std::string> lines;
+    std::vector<std::shared_ptr<Fabric>> fabrics;
+    for (int i = 0; i < 2; ++i) {
+      fabrics.push_back(NewVerbsFabric({.device = "fake0",
+                                        .grants = grants,
+                                        .warn = [&](absl::string_view line) { lines.emplace_back(line); },
+                                        .library = &verbs.library()})
+                            .value());
+    }
+    return lines;
+  };
+  EXPECT_THAT(warnings_of({}, 0), IsEmpty());
+  EXPECT_THAT(warnings_of({.windows = false}, ENOMEM), IsEmpty()) << "there is nothing to try";
+  EXPECT_THAT(warnings_of({.allocates_windows = false}, 0), IsEmpty())
+      << "the trial says that there are none";
+  EXPECT_THAT(warnings_of({}, ENOMEM, GrantKind::kRegistered), IsEmpty()) << "none is used";
+  EXPECT_THAT(warnings_of({}, ENOMEM),
+              ElementsAre(AllOf(HasSubstr("RDMA device fake0: windows could not be tried: ibv_create_qp()"),
+                                HasSubstr("ENOMEM"), HasSubstr("kRegistered"))));
+}
+
+TEST(VerbsPostingTest, ATrialThatCouldNotBeMadeIsMadeWhenTheDeviceIsOpenedAgain) {
+  FakeVerbs verbs;
+  verbs.fail_once["ibv_create_qp"] = ENOMEM;
+  const auto fabric = NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).value();
+  EXPECT_EQ(verbs.trials, 0u);
+  const auto device = VerbsDevice::Open(verbs.library(), "fake0").value();
+  verbs.fail_once["ibv_alloc_mw"] = ENOMEM;
+  EXPECT_THAT(std::string(device->TakeWindow().status().message()),
+              AllOf(HasSubstr("ibv_alloc_mw()"), HasSubstr("windows could not be tried: ibv_create_qp()")));
+  for (int opened_again = 0; opened_again < 2; ++opened_again) {
+    device->MarkGone();
+    ASSERT_THAT(fabric->CreateCompletionQueue(64), IsOk());
+    EXPECT_EQ(verbs.trials, 1u) << "none follows one that was made";
+  }
+  EXPECT_TRUE(device->has_windows());
+  verbs.fail_once["ibv_alloc_mw"] = ENOMEM;
+  EXPECT_THAT(std::string(device->TakeWindow().status().message()), Not(HasSubstr("tried")));
 }
 
 TEST(VerbsPostingTest, ATrialOfWindowsSaysWhatRefusedThem) {

@@ -163,9 +163,7 @@ absl::StatusOr<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const VerbsLibrar
       device.reset(new VerbsDevice(verbs, *found));
       absl::Status status = device->Prepare(absl::StrCat("open RDMA device ", found_name));
       if (!status.ok()) return status;
-      if (AdvertisesWindows(device->attr_, device->iwarp_)) {
-        device->windows_trial_ = TryWindows(*device->context_, *device->pd_, TrialCalls(verbs));
-      }
+      device->TryWindowsIfNeeded();
       devices.by_name[{&verbs, found_name}] = device;
     }
     devices.by_name[{&verbs, name}] = device;
@@ -264,6 +262,32 @@ absl::Status VerbsDevice::Prepare(absl::string_view what) {
   return absl::OkStatus();
 }
 
+absl::Status VerbsDevice::windows_trial() const {
+  absl::MutexLock lock(&mutex_);
+  return windows_trial_.value_or(absl::OkStatus());
+}
+
+// Fabrics keep their kind of grants, so what a trial has found stays. While there is no user.
+void VerbsDevice::TryWindowsIfNeeded() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (windows_trial_.has_value() && !absl::IsUnavailable(*windows_trial_)) return;
+  }
+  const absl::Status trial =
+      AdvertisesWindows(attr_, iwarp_) ? TryWindows(*context_, *pd_, TrialCalls(verbs_)) : absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  windows_trial_ = trial;
+}
+
+std::string VerbsDevice::TakeWarning() {
+  absl::MutexLock lock(&mutex_);
+  if (windows_trial_->ok() || std::exchange(warned_, true)) return "";
+  return absl::StrCat(
+      "RDMA device ", name_, ": ", windows_trial_->message(),
+      "; they are used, since the kernel says that it has them. If large messages fail, choose "
+      "RuntimeOptions::rdma_grants = kRegistered");
+}
+
 // --- Removal and return
 
 absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
@@ -310,6 +334,7 @@ absl::Status VerbsDevice::OpenAgain() {
   list_ = found->list;
   device_ = found->device;
   if (absl::Status status = Prepare("open it again"); !status.ok()) return status;
+  TryWindowsIfNeeded();
   for (DeviceMemory* memory : memories_) {
     if (absl::Status status = memory->RegisterAgain(); !status.ok()) return status;
   }
@@ -410,8 +435,11 @@ absl::StatusOr<ibv_mw*> VerbsDevice::TakeWindow() {
   if (window != nullptr) {
     windows_.OnDeviceHasMore();
   } else {
-    return VerbsError("grant memory to a peer", "ibv_alloc_mw()", errno,
-                      absl::StrCat("the device has ", attr_.max_mw, " memory windows"));
+    const int error = errno;
+    const absl::Status trial = windows_trial();
+    return VerbsError("grant memory to a peer", "ibv_alloc_mw()", error,
+                      absl::StrCat("the device has ", attr_.max_mw, " memory windows", trial.ok() ? "" : "; ",
+                                   trial.message()));
   }
   return window;
 }

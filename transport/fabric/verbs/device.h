@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,9 +74,11 @@ class VerbsDevice {
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
   // Grants can be memory windows of type 2B, which is the default (see VerbsFabricOptions). Found by a trial when the
-  // device was first opened.
-  bool has_windows() const { return HasWindows(attr_, iwarp_, windows_trial_); }
-  bool uses_windows() const { return UsesWindows(attr_, iwarp_, windows_trial_); }
+  // device was first opened. One that could not be made is made when the device is opened again.
+  bool has_windows() const { return HasWindows(attr_, iwarp_, windows_trial()); }
+  bool uses_windows() const { return UsesWindows(attr_, iwarp_, windows_trial()); }
+  // As that of VerbsFabricOptions::warn, for a fabric that grants by windows. The first call returns it, if there is one.
+  std::string TakeWarning();
 
   uint32_t read_depth_max() const { return ReadDepthMax(attr_); }
   size_t sge_max() const { return SgeMax(attr_); }
@@ -143,6 +146,8 @@ class VerbsDevice {
   VerbsDevice(const VerbsLibrary& verbs, const Found& found);
   static absl::StatusOr<Found> Find(const VerbsLibrary& verbs, const std::string& name);
   absl::Status Prepare(absl::string_view what);
+  absl::Status windows_trial() const;
+  void TryWindowsIfNeeded();
   absl::Status OpenAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
   void Close() ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
 
@@ -151,7 +156,6 @@ class VerbsDevice {
   const bool iwarp_;
   const int numa_node_;
   const ibv_device_attr attr_;  // From the first opening.
-  absl::Status windows_trial_;  // From the first opening; OK: none was made.
   const ForkMark fork_mark_;
   std::unique_ptr<VerbsControlThread> control_thread_;    // Null: a test's executor takes its place.
   std::unique_ptr<VerbsConnectThreads> connect_threads_;  // Likewise.
@@ -169,7 +173,10 @@ class VerbsDevice {
   absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::vector<DeviceMemory*> memories_ ABSL_GUARDED_BY(opening_);
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  // That of TryWindows(). Empty: there was none yet. OK also where there is nothing to try.
+  std::optional<absl::Status> windows_trial_ ABSL_GUARDED_BY(mutex_);
+  bool warned_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<AsyncEventHandler*> users_ ABSL_GUARDED_BY(mutex_);  // Completion queues, so cq_contexts too.
   absl::flat_hash_set<AsyncEventHandler*> queue_pairs_ ABSL_GUARDED_BY(mutex_);
 };

@@ -107,6 +107,11 @@ absl::StatusOr<std::shared_ptr<Fabric>> NewVerbsFabric(const VerbsFabricOptions&
                                                       "type 2B: choose another device or kind of grants "
                                                       "(RuntimeOptions::rdma_grants)"));
   }
+  const bool windows =
+      options.grants.has_value() ? *options.grants == GrantKind::kWindows : (*device)->uses_windows();
+  if (windows && options.warn != nullptr) {
+    if (const std::string line = (*device)->TakeWarning(); !line.empty()) options.warn(line);
+  }
   return std::shared_ptr<Fabric>(std::make_shared<VerbsFabric>(*std::move(device), options));
 }
 

@@ -2,8 +2,11 @@
 #define HAWSER_TRANSPORT_FABRIC_VERBS_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+
+#include "absl/strings/string_view.h"
 
 namespace hawser::fabric {
 
@@ -60,6 +63,10 @@ struct VerbsFabricOptions {
   // device know this: on many hosts only so does a NIC of 100 Gbit/s and more reach its rate. Safe, since nothing is read
   // before the completion that follows it, which is written in order.
   bool relaxed_ordering = true;
+
+  // Takes a line for the log of what a user should know although the fabric works: that the device's windows could not be tried.
+  // Once for each device, by NewVerbsFabric(). Empty: it is dropped.
+  std::function<void(absl::string_view line)> warn;
 
   // Null: the machine's libraries. A fake for tests must outlive the fabric.
   const VerbsLibrary* library = nullptr;
