@@ -326,4 +326,28 @@ touch --date='15 days ago' "$folder/cas/old"
 cache=1 run build //x
 check 'once a day' is "$(ls "$folder/cas")" $'large\nold'
 
+# Links of headers that an earlier state of the checkout has left.
+rules=$tmp/checkout/rpc/BUILD.bazel out=$tmp/home/out
+cached_machine
+rm -rf "$out"
+ln -sfn "$out" "$tmp/checkout/bazel-out"
+link() { mkdir -p "$out/k8-opt/bin/rpc/_virtual_includes/$1" "$out/k8-opt/bin/rpc/server.runfiles/_virtual_includes"; }
+links() { (cd "$out/k8-opt/bin/rpc" && echo */* ); }
+touch "$rules"
+link server
+run query //x
+check 'a query leaves the links of headers' is "$(links)" '_virtual_includes/server server.runfiles/_virtual_includes'
+run build //x
+check 'before a build those go that an earlier state may have left' is "$(links)" 'server.runfiles/_virtual_includes'
+link server
+run build //x
+check 'and stay while no rule changes' is "$(links)" '_virtual_includes/server server.runfiles/_virtual_includes'
+touch --date='+1 minute' "$rules"
+run test //x
+check 'and go when one has changed' is "$(links)" 'server.runfiles/_virtual_includes'
+check 'nothing is printed' is "$status-$output" 0-
+rm "$tmp/checkout/bazel-out"
+run build //x
+check 'without a build before there are none' is "$status-$output" 0-
+
 verdict
