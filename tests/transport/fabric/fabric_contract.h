@@ -27,8 +27,8 @@ struct FabricUnderTest {
   std::function<std::shared_ptr<Fabric>()> create;
   SocketAddress listen_address;  // Port 0.
 
-  // What a software device, or its driver, is known not to do as the contract wants it. Nothing of this is
-  // ever set for a NIC.
+  // What a device, or its driver, is known not to do as the contract wants it. Nothing is set for a NIC that its driver
+  // does not say.
   struct Shortcomings {
     bool grants_are_not_confined = false;  // rxe: a window's bounds are not looked at, only its region's.
     bool codes_are_not_exact = false;      // A failure is one, but called by another name.
@@ -37,6 +37,7 @@ struct FabricUnderTest {
     bool read_has_one_sge = false;         // iWARP
     bool requester_is_not_told = false;  // siw: a refused READ or WRITE ends the connection, and that is all.
     bool refusals_overtake_reads = false;      // siw: a refusal drops the READ answers that wait before it.
+    bool dialer_is_not_told_depths = false;    // erdma: its driver leaves the READ depths out of the answer.
     bool a_read_goes_on_when_revoked = false;  // siw: it sees what is in the memory later.
     size_t connections_max = 200;  // siw: libsiw takes the 145th mapping of a process for an error (0x90000).
   };

@@ -117,6 +117,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   const SocketAddress address = AddressOf(**fabric);
   if (address.family() == AF_UNSPEC) return {};
   const std::shared_ptr<VerbsDevice> device = DeviceOfTests();
+  const char* const stands_in_for = std::getenv("HAWSER_TEST_NIC");
   FabricUnderTest windows = {"Windows", With(GrantKind::kWindows), address, {}};
   FabricUnderTest registrations = {
       "Registrations", With(GrantKind::kRegistered), address, {.rkeys_are_for_everybody = true}};
@@ -131,6 +132,8 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       shortcomings.grants_are_not_confined = one == &windows;
       one->emulated = true;
     }
+    shortcomings.dialer_is_not_told_depths =
+        absl::StartsWith(stands_in_for != nullptr ? stands_in_for : device->name(), "erdma");
     shortcomings.rnr_is_not_waited_for = device->iwarp();
     shortcomings.read_has_one_sge = device->iwarp() || device->attr().max_sge_rd == 1;
     if (absl::StartsWith(device->name(), "siw")) {
@@ -141,9 +144,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
     }
   }
   // As on a NIC (tests/softroce): what a program does there.
-  if (std::getenv("HAWSER_TEST_NIC") != nullptr) {
-    return {device->uses_windows() ? windows : registrations};
-  }
+  if (stands_in_for != nullptr) return {device->uses_windows() ? windows : registrations};
   if (!device->has_windows()) return {registrations, shared};
   return {windows, registrations, shared};
 }
