@@ -30,6 +30,9 @@ constexpr State kNext[5][5] = {
 };
 // clang-format on
 
+// Those that are offered where the fabric allows them.
+constexpr uint32_t kFeaturesOfFabrics = kFeatureCredits | kFeatureEndsGrants;
+
 // A receive for a control request: the only message that the peer may send before this side has sent
 // anything.
 constexpr uint32_t kFirstReceives = 1;
@@ -168,7 +171,10 @@ absl::Status Connection::Open(const Security& security) {
 }
 
 uint32_t Connection::Features(Poller& poller, uint32_t features) {
-  return poller.fabric().sends_can_wait() ? 0 : features & kFeatureCredits;
+  uint32_t ours = 0;
+  if (!poller.fabric().sends_can_wait()) ours |= kFeatureCredits;
+  if (poller.fabric().sends_end_grants()) ours |= kFeatureEndsGrants;
+  return features & ours;
 }
 
 absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress& address,
@@ -177,13 +183,13 @@ absl::StatusOr<Connection*> Connection::Dial(Poller& poller, const SocketAddress
                                              RequestHandler* handler, const Security& security) {
   // The side that answers posts its receives before it receives the peer's handshake, so it must know
   // beforehand what the peer will agree to.
-  const uint32_t features = Features(poller, handler == nullptr ? kFeatureCredits : hello.features);
+  const uint32_t features = Features(poller, handler == nullptr ? kFeaturesOfFabrics : hello.features);
   absl::StatusOr<Connection*> made = Make(poller, options, observer, handler, features, security);
   if (!made.ok()) return made;
   Connection* const connection = *made;
   connection->NamePeer(address);
   Handshake offer = hello;
-  offer.features = (hello.features & ~kFeatureCredits) | features;
+  offer.features = (hello.features & ~kFeaturesOfFabrics) | features;
   offer.slots = static_cast<uint16_t>(options.slots);
   offer.receive_buffer_bytes = options.receive_buffer_bytes;
   offer.message_bytes_max = options.message_bytes_max;
@@ -316,7 +322,9 @@ void Connection::Agree(const Handshake& peer) {
   if (handler_ == nullptr) {
     requester_ = std::make_unique<Requester>(parts, agreed_.slots, with_credits);
   } else {
-    responder_ = std::make_unique<Responder>(parts, agreed_.slots, with_credits, receive_ring_, *handler_);
+    const bool ends_grants = (agreed_.features & kFeatureEndsGrants) != 0;
+    responder_ = std::make_unique<Responder>(parts, agreed_.slots, with_credits, ends_grants, receive_ring_,
+                                             *handler_);
   }
 }
 
@@ -332,7 +340,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
       return Fail(absl::Status(answer.status().code(),
                                absl::StrCat("connect to ", peer_, ": ", answer.status().message())));
     }
-    if (handler_ != nullptr && (features_ & ~answer->features) != 0) {
+    if (handler_ != nullptr && (features_ & ~answer->features & kFeatureCredits) != 0) {
       return Fail(absl::FailedPreconditionError(absl::StrCat(
           "connect to ", peer_, ": the peer accepted with features ", absl::Hex(answer->features),
           ", offered were ", absl::Hex(features_), ", which its session has")));

@@ -47,6 +47,10 @@ inline constexpr uint32_t kFeatureCredits = 1;
 // proof.
 inline constexpr uint32_t kFeatureProof = 2;
 
+// A response may end a grant of its request (fabric::Fabric::sends_end_grants()): its SEND says which. Offered in the
+// connect and repeated in the accept by fabrics that can do this, or no response does it.
+inline constexpr uint32_t kFeatureEndsGrants = 4;
+
 // Credits of a new connection of so many slots that has kFeatureCredits.
 constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }
 

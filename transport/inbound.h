@@ -69,6 +69,8 @@ class Inbound final : public Pull, public ReadOwner {
   State state() const { return state_; }
   // It waits for memory, after none was free.
   bool was_short() const { return state_ == State::kWaiting && was_short_; }
+  // Of the first segment that was READ, inside OnRead().
+  uint32_t first_rkey() const { return segments_.front().rkey; }
   // `address` is in the memory that it was READ into, which counts against the peer's host.
   bool counts(const uint8_t* address) const {
     return holds_memory() && address >= sink_begin_ && address < sink_end_;

@@ -164,7 +164,8 @@ void Outbounds::OnFabricGone() {
   }
 }
 
-Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why) {
+Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why,
+                          uint32_t ends_rkey) {
   const absl::Span<const Segment> segments = message->Finish();
   const size_t envelope_bytes = message->envelope().size();
   const size_t prefix_bytes = PrefixBytes(segments.size(), envelope_bytes);
@@ -177,13 +178,13 @@ Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Sta
                      prefix_bytes + posted.body_bytes() <= port_.agreed().receive_buffer_bytes &&
                      posted.body_bytes() <= bytes_max() && posted.status().ok();
   if (whole) [[likely]] {
-    if (QueueWhole(header, outbound, prefix_bytes)) {
+    if (QueueWhole(header, outbound, prefix_bytes, ends_rkey)) {
       outbound.Move(Outbound::Event::kPost);
       return &outbound;
     }
     why = port_.why_closed();
   } else {
-    why = QueueOther(header, outbound, prefix_bytes);
+    why = QueueOther(header, outbound, prefix_bytes, ends_rkey);
     if (why.ok()) {
       outbound.Move(Outbound::Event::kPost);
       return &outbound;
@@ -216,7 +217,8 @@ absl::Status Outbounds::TooLarge(const Header& header, const OutgoingMessage& me
                    port_.peer_message_bytes_max(), " (ConnectionOptions::message_bytes_max there)"));
 }
 
-absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes) {
+absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes,
+                                   uint32_t ends_rkey) {
   const OutgoingMessage& message = *outbound.message_;
   const absl::Span<const Segment> segments = message.segments();
   if (!message.status().ok()) return message.status();
@@ -227,18 +229,19 @@ absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, siz
                                                    " segments does not fit the agreed receive buffer of ",
                                                    send_bytes_max, " bytes"));
   }
-  return QueueParts(header, outbound, prefix_bytes, send_bytes_max);
+  return QueueParts(header, outbound, prefix_bytes, send_bytes_max, ends_rkey);
 }
 
 // The usual message: one inline segment, directly behind the envelope.
-bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes) {
+bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes,
+                           uint32_t ends_rkey) {
   const OutgoingMessage& message = *outbound.message_;
   const Segment& segment = message.segments().front();
   uint8_t* const prefix = message.body() - prefix_bytes;
   EncodeHeader(header, prefix);
   EncodeTableEntry({.length_bytes = segment.length_bytes}, prefix + kHeaderBytes);
   const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
-  if (!sends_.PushSend(sge, &outbound, message.has_attached())) return false;
+  if (!sends_.PushSend(sge, &outbound, message.has_attached(), ends_rkey)) return false;
   Poller& poller = port_.poller();
   poller.sent().whole.Add();
   poller.sent_bytes().Add(outbound.message_->body_bytes());
@@ -277,7 +280,7 @@ void Outbounds::EndForMemory() {
 }
 
 absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
-                                   size_t send_bytes_max) {
+                                   size_t send_bytes_max, uint32_t ends_rkey) {
   OutgoingMessage& message = *outbound.message_;
   const absl::Span<const Segment> segments = message.segments();
   const Layout layout = Plan(segments, prefix_bytes, message.body_bytes(), send_bytes_max);
@@ -358,8 +361,8 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   const uint64_t granted_bytes = message.body_bytes() - layout.inline_bytes;
   const bool ahead = granted == 1 && granted_bytes <= port_.queue_pair().push_bytes_max() &&
                      sends_.CanPushAhead(granted_bytes);
-  if (!sends_.PushSend(parts, ahead ? nullptr : &outbound,
-                       !ahead && (granted != 0 || message.has_attached()))) {
+  if (!sends_.PushSend(parts, ahead ? nullptr : &outbound, !ahead && (granted != 0 || message.has_attached()),
+                       ends_rkey)) {
     return port_.why_closed();
   }
   MessageCounts& sent = port_.poller().sent();

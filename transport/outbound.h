@@ -108,7 +108,8 @@ class Outbounds final : ResponseAccount::Owner {
   //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or it is a
   //                      response beyond what the peer's host may hold
   //   anything else:     the connection has just failed, and its handlers have heard
-  Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why);
+  // `ends_rkey`: a grant of the peer's that the SEND ends, or 0.
+  Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
 
   // The completion of a revocation whose wr_id has `index`.
   void OnRevoked(uint32_t index);
@@ -130,11 +131,11 @@ class Outbounds final : ResponseAccount::Owner {
   void Grow();
   void Free(Outbound& outbound) { outbound.next_free_ = std::exchange(free_, &outbound); }
   // False: the connection has failed.
-  bool QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes);
+  bool QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
   // A message that is not the usual one, or cannot be sent.
-  absl::Status QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes);
+  absl::Status QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
   absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
-                          size_t send_bytes_max);
+                          size_t send_bytes_max, uint32_t ends_rkey);
   // Which limit `message` exceeds.
   absl::Status TooLarge(const Header& header, const OutgoingMessage& message) const;
   absl::Status NotGranted(size_t remote_segments, const absl::Status& why) const;

@@ -17,12 +17,13 @@ constexpr int64_t kRefusalMaxNs = 50'000'000;
 
 }  // namespace
 
-Responder::Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, ReceiveRing& ring,
-                     RequestHandler& handler)
+Responder::Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, bool ends_grants,
+                     ReceiveRing& ring, RequestHandler& handler)
     : port_(parts.port),
       outbounds_(parts.outbounds),
       inbounds_(parts.inbounds),
       handler_(handler),
+      ends_grants_(ends_grants),
       slots_(slots),
       credits_(ring, slots, with_credits),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
@@ -55,6 +56,7 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (!port_.carries_traffic()) return;  // Posting the receives for more credits has failed.
   // A new request in the slot means that the client has received and READ the slot's last response.
   EndResponse(slot);
+  slot.ends_rkey = 0;
   slot.generation = header.generation;
   HAWSER_PROBE(request_received, port_.number(), header.slot, header.generation);
   slot.deadline_ns =
@@ -97,7 +99,9 @@ void Responder::RefuseInTime(Slot& slot, uint32_t timeout_us) {
 }
 
 void Responder::OnRead(uint16_t index, IncomingMessagePtr message) {
-  Run(slots_.At(index), Event::kRead, std::move(message));
+  Slot& slot = slots_.At(index);
+  if (ends_grants_) slot.ends_rkey = slot.request.first_rkey();
+  Run(slot, Event::kRead, std::move(message));
 }
 
 void Responder::OnStopped(uint16_t index) {
@@ -129,7 +133,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   header.generation = id.generation;
   header.credits = credits_.given();
   absl::Status why;
-  Outbound* const posted = outbounds_.Post(header, response, why);
+  Outbound* const posted = outbounds_.Post(header, response, why, slot.ends_rkey);
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (posted == nullptr) return why;
   credits_.OnTold();

@@ -21,9 +21,9 @@ namespace hawser::transport {
 // Lifetime: a part of its Connection.
 class Responder final : Inbound::Owner {
  public:
-  // `with_credits`: kFeatureCredits is agreed, and `ring` is that of it.
-  Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, ReceiveRing& ring,
-            RequestHandler& handler);
+  // `with_credits`: kFeatureCredits is agreed, and `ring` is that of it. `ends_grants`: kFeatureEndsGrants is agreed.
+  Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, bool ends_grants,
+            ReceiveRing& ring, RequestHandler& handler);
 
   // Requests not answered yet, and large answers that the peer has not READ yet.
   uint32_t in_flight() const { return in_flight_; }
@@ -58,6 +58,7 @@ class Responder final : Inbound::Owner {
     int64_t deadline_ns = kNever;
     int64_t refuse_ns = kNever;  // kReceiving: when to refuse it if there is no memory.
     Inbound request;
+    uint32_t ends_rkey = 0;  // A grant of the request, which is READ completely. 0: none, or not to be ended.
     Outbound* response = nullptr;  // kGranted.
     absl::Status why_stopped;      // kStopping.
   };
@@ -80,6 +81,7 @@ class Responder final : Inbound::Owner {
   Outbounds& outbounds_;
   Inbounds& inbounds_;
   RequestHandler& handler_;
+  const bool ends_grants_;
   SlotTable<Slot> slots_;
   CreditGiver credits_;
   uint32_t in_flight_ = 0;

@@ -71,16 +71,19 @@ SendQueue::Entry* SendQueue::PushSend(size_t sge_count, SendOwner* owner, bool s
   return entry;
 }
 
-bool SendQueue::PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled) {
+bool SendQueue::PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled, uint32_t ends_rkey) {
   Entry* const entry = PushSend(1, owner, signaled);
   if (entry == nullptr) return false;
   entry->sges[0] = sge;
+  entry->rkey = ends_rkey;
   return true;
 }
 
-bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled) {
+bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled,
+                         uint32_t ends_rkey) {
   Entry* const entry = PushSend(sges.size(), owner, signaled);
   if (entry == nullptr) return false;
+  entry->rkey = ends_rkey;
   std::copy(sges.begin(), sges.end(), entry->sges);
   return true;
 }
@@ -154,13 +157,13 @@ absl::Status SendQueue::Flush() {
       if (entry.read == nullptr) {
         for (const fabric::Sge& sge : request.sges) ExpectInitialized(sge.address, sge.length);
       }
+      request.rkey = entry.rkey;
       if (entry.read == nullptr && !entry.ahead) [[likely]] {
         request.opcode = fabric::Opcode::kSend;
         continue;
       }
       request.opcode = entry.ahead ? fabric::Opcode::kPush : fabric::Opcode::kRead;
       request.remote_address = entry.remote_address;
-      request.rkey = entry.rkey;
       if (!entry.ahead) ++reads;
     }
     // Counted first: PostSend() may already report events that refer to these.

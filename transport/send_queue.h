@@ -67,9 +67,10 @@ class SendQueue {
 
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
   // messages, whose memory is wanted back soon. `owner`: null if its memory is the connection's.
+  // `ends_rkey`: a grant of the peer's that it ends (fabric::Fabric::sends_end_grants()); 0: none.
   // False: there is no room, and the connection has failed; the owner is not called.
-  bool PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled = false);
-  bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled);
+  bool PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled = false, uint32_t ends_rkey = 0);
+  bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled, uint32_t ends_rkey = 0);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
   // Behind the SEND that grants `data`, and names `remote_address` and `rkey`: sends it ahead (fabric::Opcode::kPush).
   // `owner` is that of the SEND, too, which then has none. Only if CanPushAhead().
@@ -125,7 +126,7 @@ class SendQueue {
     uint64_t remote_address = 0;  // READ, push: see fabric.h. SEND: stale; Flush() does not read it.
     ReadOwner* read = nullptr;    // Null: a SEND or a push.
     SendOwner* send = nullptr;    // SEND, push: its owner, if it has one.
-    uint32_t rkey = 0;            // As `remote_address`.
+    uint32_t rkey = 0;            // READ, push: as `remote_address`. SEND: what it ends.
     uint8_t sge_count = 0;
     bool signaled = false;
     bool ahead = false;  // A push, not a SEND.

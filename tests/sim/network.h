@@ -42,11 +42,14 @@ struct NetworkOptions {
   uint32_t push_bytes_max = 132 << 10;  // For every queue pair; 0: none pushes.
   // Rules of transport/, which other users need not keep. `strict_destruction`: a queue pair is not destroyed
   // before all work requests have completed, unless its host is off. `strict_receives`: no SEND finds the
-  // receive queue empty.
+  // receive queue empty. `strict_endings`: no SEND ends what is not granted, or what the peer still READs.
   bool strict_destruction = false;
   bool strict_receives = false;
+  bool strict_endings = false;
   // A SEND may wait for a receive (QueuePairOptions::sends_wait), and receives can be withdrawn, as over TCP.
   bool sends_can_wait = false;
+  // A SEND may end a grant of the peer's (Fabric::sends_end_grants()), as over verbs with memory windows.
+  bool sends_end_grants = false;
 };
 
 // The network between the simulated NICs of all hosts: the only clock, the only dice, and everything in

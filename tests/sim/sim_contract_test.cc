@@ -15,7 +15,11 @@ namespace {
 class SelfDriven {
  public:
   SelfDriven(const sim::Faults& faults, bool sends_can_wait)
-      : network_({.seed = 1, .faults = faults, .idle_poll_ns = 10'000, .sends_can_wait = sends_can_wait}),
+      : network_({.seed = 1,
+                  .faults = faults,
+                  .idle_poll_ns = 10'000,
+                  .sends_can_wait = sends_can_wait,
+                  .sends_end_grants = true}),
         fabric_(network_, 1) {}
   ~SelfDriven() { EXPECT_THAT(network_.TakeViolations(), ::testing::IsEmpty()); }
 

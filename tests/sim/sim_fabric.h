@@ -29,6 +29,7 @@ class SimFabric final : public fabric::Fabric {
   absl::string_view scheme() const override { return carries_tls() ? "tcp" : "rdma"; }
   bool carries_tls() const override { return kind_ == Kind::kTcp; }
   bool sends_can_wait() const override { return network_.options().sends_can_wait; }
+  bool sends_end_grants() const override { return network_.options().sends_end_grants; }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override;
   absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> CreateCompletionQueue(uint32_t depth) override;

@@ -47,7 +47,8 @@ absl::Status SimRequester::Post(absl::Span<const fabric::SendWorkRequest> reques
   }
   for (const fabric::SendWorkRequest& request : requests) {
     // A SEND that has them was made of an earlier work request, or of memory that was never set.
-    if (request.opcode == Opcode::kSend && (request.remote_address != 0 || request.rkey != 0)) {
+    const bool may_end = qp_.network().options().sends_end_grants;
+    if (request.opcode == Opcode::kSend && (request.remote_address != 0 || (request.rkey != 0 && !may_end))) {
       qp_.network().Violation(absl::StrCat("a SEND names memory at ", absl::Hex(request.remote_address),
                                            " with rkey ", request.rkey));
     }

@@ -191,6 +191,13 @@ bool SimResponder::ExecuteSend(const SimPacket& packet) {
     return false;
   }
   rnr_tries_ = 0;
+  if (packet.rkey != 0 && !EndGrant(packet)) {
+    refusing_ = true;
+    answers_.push_back({packet, CompletionStatus::kRemoteAccessError, 0});
+    inbound_.clear();
+    AnswerInOrder();
+    return false;
+  }
   const Receive receive = receives_.front();
   receives_.pop_front();
   if (packet.data.size() > receive.buffer.length) {
@@ -209,6 +216,21 @@ bool SimResponder::ExecuteSend(const SimPacket& packet) {
   PushReceive(receive, CompletionStatus::kSuccess, static_cast<uint32_t>(packet.data.size()),
               qp_.faults().completion.Throw(qp_.dice()));
   return true;
+}
+
+bool SimResponder::EndGrant(const SimPacket& packet) {
+  const auto grant = grants_.find(packet.rkey);
+  const bool granted =
+      grant != grants_.end() && !grant->second.ended && grant->second.from_ns <= qp_.network().NowNs();
+  const bool is_read = std::any_of(answers_.begin(), answers_.end(), [&](const Answer& answer) {
+    return answer.packet.opcode == Opcode::kRead && answer.packet.rkey == packet.rkey;
+  });
+  if (qp_.network().options().strict_endings && (!granted || is_read)) {
+    qp_.network().Violation(absl::StrCat("a SEND of queue pair ", packet.from, " ends rkey ", packet.rkey,
+                                         is_read ? ", which it still READs" : ", which it is not granted"));
+  }
+  if (granted) grant->second.ended = true;
+  return granted;
 }
 
 void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, uint32_t byte_len,
@@ -233,7 +255,7 @@ uint8_t* SimResponder::Resolve(const SimPacket& packet, Access access) const {
   const GrantedRange& grant = it->second;
   const uint64_t offset = packet.remote_address - grant.address;  // Wraps if below the range: too large.
   const bool inside = offset < grant.range.length && packet.length <= grant.range.length - offset;
-  const bool in_force = grant.from_ns <= qp_.network().NowNs();
+  const bool in_force = !grant.ended && grant.from_ns <= qp_.network().NowNs();
   return inside && in_force && grant.access == access ? grant.range.address + offset : nullptr;
 }
 

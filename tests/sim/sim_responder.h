@@ -76,6 +76,7 @@ class SimResponder {
     Access access;
     int64_t from_ns;  // Valid from then on.
     MemoryGuard::Id guard;
+    bool ended = false;  // By a SEND of the peer's. It is revoked later.
   };
   // An answer that the requester has not received yet, in the order of its requests.
   struct Answer {
@@ -95,6 +96,8 @@ class SimResponder {
   void Later(int64_t delay_ns, std::function<void(SimResponder&)> event);
   void ExecuteInbound();
   bool ExecuteSend(const SimPacket& packet);
+  // Ends the grant that `packet`, a SEND, names. False: it may not.
+  bool EndGrant(const SimPacket& packet);
   void AddPush(const SimPacket& packet);
   void OnSendPolled();
   void PushReceive(const Receive& receive, fabric::CompletionStatus status, uint32_t byte_len,

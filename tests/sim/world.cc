@@ -17,6 +17,7 @@ constexpr double kBadStep = 0.02;
 constexpr uint64_t kBadSeed = 0xbad;
 constexpr uint64_t kPushSeed = 0x9054;
 constexpr uint64_t kWaitingSeed = 0xa17;
+constexpr uint64_t kEndingSeed = 0xe4d;
 
 Faults FaultsOf(Dice& dice, Dice& bad_dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
@@ -53,8 +54,10 @@ NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
     options.push_bytes_max =
         static_cast<uint32_t>(push_dice.Chance(0.5) ? 0 : push_dice.Between(100, 20'000));
   }
-  // Uses separate dice, so that this choice does not change a seed's other numbers.
+  // Use separate dice, so that these choices do not change a seed's other numbers.
   options.sends_can_wait = Dice(options.seed ^ kWaitingSeed).Chance(0.5);
+  options.sends_end_grants = Dice(options.seed ^ kEndingSeed).Chance(0.5);
+  options.strict_endings = true;
   return options;
 }
 

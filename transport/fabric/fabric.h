@@ -73,7 +73,8 @@ struct SendWorkRequest {
   // name until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
   // kRead and kWrite: what the peer's QueuePair::Grant() returned, and an offset added to the address. kPush: the
-  // same values that the peer would use in its READ. kSend: both are 0; no fabric sends them.
+  // same values that the peer would use in its READ. kSend: the address is 0; the rkey is 0, or that of a grant of the
+  // peer's, which this SEND ends. That needs Fabric::sends_end_grants() on both sides.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
 };
@@ -409,6 +410,13 @@ class Fabric {
   // Whether QueuePairOptions::sends_wait is possible. With verbs it is not: a SEND without a receive costs
   // retries, and while one waits, the sender can send nothing else.
   virtual bool sends_can_wait() const { return false; }
+
+  // Whether a SEND may end a grant of the peer's on the same queue pair, and whether a peer's SEND may end one of this
+  // side's. From the completion of its receive on, the grant is of no use to the peer, and Revoke(), which the side
+  // that has granted calls as for any other, completes without asking the device. A SEND with an rkey that the peer has not
+  // granted on the queue pair fails (kRemoteAccessError, or kRemoteInvalidRequest), and ends it. With verbs:
+  // SEND_WITH_INV, where grants are memory windows; only what the own device has invalidated counts as ended.
+  virtual bool sends_end_grants() const { return false; }
 
   // Whether QueuePairOptions::tls and ListenOptions are possible.
   virtual bool carries_tls() const { return false; }

@@ -70,7 +70,7 @@ struct Device {
       attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 128;
       attr->max_cqe = 32767;
       attr->max_qp_wr = 16384;
-      attr->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+      attr->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
       return 0;
     };
     library.ibv_dealloc_pd = [](ibv_pd*) { return 0; };
@@ -416,6 +416,15 @@ TEST(NicLibraryTest, WindowsThatTheKernelNamesAndTheProviderDoesNotHaveAreRefuse
   EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B, 0u);
   EXPECT_EQ(ibv_alloc_mw(&program.device.pd, IBV_MW_TYPE_2), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+// rxe would do it, without a word to the program.
+TEST(NicLibraryTest, NoPeerIsToInvalidateAWindow) {
+  Program program("mlx5");
+  ibv_device_attr attr = {};
+  ASSERT_EQ(program.verbs.ibv_query_device(program.context, &attr), 0);
+  EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B, 0u);
+  EXPECT_EQ(attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS, 0u);
 }
 
 TEST(NicLibraryTest, WhatTheProviderRefusesEndsTheChainBeforeIt) {

@@ -135,7 +135,8 @@ class ExecutingVerbs::Device {
   void CheckLocal(const ibv_sge& sge, unsigned int access) const;
   void End(Qp& qp);
   void Complete(Qp& qp, ibv_cq* cq, const ibv_wc& wc);
-  void CompleteReceive(Qp& qp, ibv_wc_status status, uint32_t byte_len);
+  void CompleteReceive(Qp& qp, ibv_wc_status status, uint32_t byte_len, uint32_t invalidated = 0);
+  void Invalidate(uint32_t rkey);
   void Tell(Id& id, rdma_cm_event_type type, int status = 0, const void* data = nullptr,
             size_t data_bytes = 0, Id* listener = nullptr, const rdma_conn_param* parameters = nullptr);
   void DropEvents(const Id& id);
@@ -177,12 +178,22 @@ void ExecutingVerbs::Device::Complete(Qp& qp, ibv_cq* verbs, const ibv_wc& wc) {
   Raise(verbs->channel->fd);
 }
 
-void ExecutingVerbs::Device::CompleteReceive(Qp& qp, ibv_wc_status status, uint32_t byte_len) {
+void ExecutingVerbs::Device::Invalidate(uint32_t rkey) {
+  ranges_.erase(rkey);
+  std::erase_if(bound_, [&](const auto& bound) { return bound.second == rkey; });
+}
+
+void ExecutingVerbs::Device::CompleteReceive(Qp& qp, ibv_wc_status status, uint32_t byte_len,
+                                             uint32_t invalidated) {
   ibv_wc wc = {};
   wc.wr_id = qp.receives.front().wr_id;
   wc.status = status;
   wc.opcode = IBV_WC_RECV;
   wc.byte_len = byte_len;
+  if (invalidated != 0) {
+    wc.wc_flags = IBV_WC_WITH_INV;
+    wc.invalidated_rkey = invalidated;
+  }
   qp.receives.pop_front();
   ++qp.receives_unpolled;
   Complete(qp, qp.verbs.recv_cq, wc);
@@ -218,6 +229,12 @@ ibv_wc_status ExecutingVerbs::Device::Send(Qp& qp, const ibv_send_wr& wr) {
   }
   Qp& peer = *qp.peer;
   if (peer.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
+  const bool invalidates = wr.opcode == IBV_WR_SEND_WITH_INV;
+  const auto ended = ranges_.find(wr.invalidate_rkey);
+  if (invalidates && (ended == ranges_.end() || ended->second.only != &peer)) {
+    End(peer);
+    return IBV_WC_REM_ACCESS_ERR;
+  }
   const ibv_sge into = peer.receives.front().sge;
   uint64_t total = 0;
   for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
@@ -232,7 +249,8 @@ ibv_wc_status ExecutingVerbs::Device::Send(Qp& qp, const ibv_send_wr& wr) {
     std::memcpy(out, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
     out += wr.sg_list[i].length;
   }
-  CompleteReceive(peer, IBV_WC_SUCCESS, static_cast<uint32_t>(total));
+  if (invalidates) Invalidate(wr.invalidate_rkey);
+  CompleteReceive(peer, IBV_WC_SUCCESS, static_cast<uint32_t>(total), invalidates ? wr.invalidate_rkey : 0);
   return IBV_WC_SUCCESS;
 }
 
@@ -267,6 +285,7 @@ ibv_wc_status ExecutingVerbs::Device::Execute(Qp& qp, const ibv_send_wr& wr) {
   }
   switch (wr.opcode) {
     case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_INV:
       return Send(qp, wr);
     case IBV_WR_RDMA_READ:
     case IBV_WR_RDMA_WRITE:
@@ -284,8 +303,7 @@ ibv_wc_status ExecutingVerbs::Device::Execute(Qp& qp, const ibv_send_wr& wr) {
     case IBV_WR_LOCAL_INV: {
       const auto range = ranges_.find(wr.invalidate_rkey);
       if (range == ranges_.end() || range->second.only != &qp) return IBV_WC_MW_BIND_ERR;
-      ranges_.erase(range);
-      std::erase_if(bound_, [&](const auto& bound) { return bound.second == wr.invalidate_rkey; });
+      Invalidate(wr.invalidate_rkey);
       return IBV_WC_SUCCESS;
     }
     default:
@@ -770,7 +788,8 @@ ExecutingVerbs::Device::Device(const Options& options) : iwarp_(options.iwarp) {
   attr_.max_qp_rd_atom = 16;
   attr_.max_qp_init_rd_atom = 16;
   attr_.max_mw = 1 << 20;
-  attr_.device_cap_flags = options.windows && !options.iwarp ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
+  attr_.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  if (options.windows && !options.iwarp) attr_.device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   FillLibrary(library_);
 }
 

@@ -421,6 +421,75 @@ TEST_P(AccessContractTest, ARevocationTakesNoPlaceOfTheSendQueueAndComesBackAfte
   EXPECT_THAT(wr_ids, ::testing::UnorderedElementsAre(10, 11, 12, 13));
 }
 
+// A SEND of 8 bytes that ends `rkey`.
+absl::Status SendThatEnds(Endpoint& from, uint64_t wr_id, uint32_t rkey) {
+  const Sge sge = from.At(0, 8);
+  const SendWorkRequest request = {.wr_id = wr_id, .signaled = true, .sges = {&sge, 1}, .rkey = rkey};
+  ++from.sends_posted;
+  return from.qp().PostSend({&request, 1});
+}
+
+class EndingSendTest : public FabricContract {
+ protected:
+  void SetUp() override {
+    if (!world_.fabric().sends_end_grants()) GTEST_SKIP() << "Fabric::sends_end_grants()";
+  }
+};
+HAWSER_INSTANTIATE(EndingSendTest, FabricsUnderTest());
+
+TEST_P(EndingSendTest, WhatASendOfThePeerHasEndedThePeerCannotReadAndIsRevokedAsAnyOther) {
+  auto [a, b] = world_.Connect();
+  FillPattern(b, 22);
+  const Granted one = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+  const Granted another = b.Grant(b.At(1000, 1000), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Read(1, a.At(100, 1000), one), IsOk());
+  HAWSER_UNTIL(world_, a.sends.size() == 1);
+  ASSERT_THAT(b.Receive(1, b.At(5000, 100)), IsOk());
+  ASSERT_THAT(SendThatEnds(a, 2, one.rkey), IsOk());
+  HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 2);
+  EXPECT_THAT(b.receives[0], CompletionIs(1, kSuccess));
+  EXPECT_EQ(b.receives[0].byte_len, 8u);
+  EXPECT_THAT(a.sends[1], CompletionIs(2, kSuccess));
+  ASSERT_THAT(a.Read(3, a.At(100, 1000), another), IsOk()) << "of the other grant";
+  HAWSER_UNTIL(world_, a.sends.size() == 3);
+  EXPECT_THAT(a.sends[2], CompletionIs(3, kSuccess));
+  EXPECT_EQ(std::memcmp(a.memory() + 100, b.memory() + 1000, 1000), 0);
+  b.Revoke(4, one.rkey);
+  b.Revoke(5, another.rkey);
+  HAWSER_UNTIL(world_, b.revocations.size() == 2);
+  for (const Completion& completion : b.revocations) EXPECT_EQ(completion.status, kSuccess);
+  // The next grant of the same memory has a key of its own.
+  const Granted next = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+  EXPECT_NE(next.rkey, one.rkey);
+  ASSERT_THAT(a.Read(6, a.At(100, 1000), next), IsOk());
+  HAWSER_UNTIL(world_, a.sends.size() == 4);
+  EXPECT_THAT(a.sends[3], CompletionIs(6, kSuccess));
+  ASSERT_THAT(a.Read(7, a.At(100, 1000), one), IsOk());
+  HAWSER_UNTIL(world_, a.sends.size() == 5);
+  EXPECT_NE(a.sends[4].status, kSuccess);
+}
+
+TEST_P(EndingSendTest, ASendThatEndsWhatIsNotGrantedAnyMoreEndsTheConnection) {
+  for (bool revoked : {true, false}) {
+    auto [a, b] = world_.Connect();
+    const Granted granted = b.Grant(b.At(0, 1000), QueuePair::Access::kRead);
+    for (uint64_t i = 0; i < 3; ++i) ASSERT_THAT(b.Receive(i, b.At(5000 + 100 * i, 100)), IsOk());
+    if (revoked) {
+      b.Revoke(4, granted.rkey);
+      HAWSER_UNTIL(world_, b.revocations.size() == 1);
+    } else {
+      ASSERT_THAT(SendThatEnds(a, 1, granted.rkey), IsOk());
+      HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
+    }
+    const size_t before = a.sends.size();
+    ASSERT_THAT(SendThatEnds(a, 2, granted.rkey), IsOk());
+    HAWSER_UNTIL(world_, a.sends.size() == before + 1);
+    EXPECT_NE(a.sends[before].status, kSuccess);
+    world_.ExpectEverythingComesBack(a);
+    world_.ExpectEverythingComesBack(b);
+  }
+}
+
 TEST_P(RevocationTest, WhatIsRevokedWhileItIsReadIsReadWholeOrNotAtAll) {
   auto [a, b] = world_.Connect({}, 16 << 20);
   FillPattern(b, 13);

@@ -515,7 +515,8 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   attr.max_qp_rd_atom = options.read_depth_max;
   attr.max_qp_init_rd_atom = options.read_depth_max;
   attr.max_mw = 1000;
-  attr.device_cap_flags = options.windows ? IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
+  attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  if (options.windows) attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   library_ = {.ibv_fork_init = FakeCalls::ForkInit,
               .ibv_open_device = FakeCalls::OpenDevice,
               .ibv_close_device = FakeCalls::CloseDevice,
@@ -590,11 +591,15 @@ void FakeVerbs::RunCommands(size_t count) {
   }
 }
 
-void FakeVerbs::Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len) {
+void FakeVerbs::Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len, uint32_t invalidated) {
   ibv_wc wc = {};
   wc.wr_id = wr_id;
   wc.status = status;
   wc.byte_len = byte_len;
+  if (invalidated != 0) {
+    wc.wc_flags = IBV_WC_WITH_INV;
+    wc.invalidated_rkey = invalidated;
+  }
   ibv_cq* const cq = cq_of_[wr_id];
   cqs_[cq].completions.push_back(wc);
   if (!std::exchange(cqs_[cq].armed, false)) return;
@@ -621,6 +626,12 @@ void FakeVerbs::CompleteReceives(size_t count, ibv_wc_status status, uint32_t by
     Complete(receives.front(), status, byte_len);
     receives.pop_front();
   }
+}
+
+void FakeVerbs::CompleteReceiveThatInvalidates(uint32_t rkey) {
+  std::erase_if(bound_, [&](const auto& bound) { return bound.first->rkey == rkey; });
+  Complete(receives.front(), IBV_WC_SUCCESS, 1, rkey);
+  receives.pop_front();
 }
 
 void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {

@@ -87,6 +87,8 @@ class FakeVerbs : private VerbsExecutor {
   void CompleteSends(size_t count, ibv_wc_status status = IBV_WC_SUCCESS);
   void CompleteReceives(size_t count, ibv_wc_status status = IBV_WC_SUCCESS, uint32_t byte_len = 1);
   void CompleteSend(uint64_t wr_id, ibv_wc_status status);  // Out of order.
+  // The oldest receive, with a SEND_WITH_INV of the peer that has invalidated `rkey`.
+  void CompleteReceiveThatInvalidates(uint32_t rkey);
 
   void CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status = 0);
   rdma_cm_id* ConnectRequest(rdma_cm_id* listener);  // Of a peer that wants 4 READs each way.
@@ -165,7 +167,7 @@ class FakeVerbs : private VerbsExecutor {
     rdma_event_channel* channel;
     rdma_cm_event* event;
   };
-  void Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len);
+  void Complete(uint64_t wr_id, ibv_wc_status status, uint32_t byte_len, uint32_t invalidated = 0);
   void Run(absl::AnyInvocable<void()> command) override;
 
   const Options options_;

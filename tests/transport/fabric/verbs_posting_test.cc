@@ -75,12 +75,14 @@ TEST_P(VerbsPostingOnNicTest, AFailedReceiveHasNoLength) {
   EXPECT_EQ(world.completions[0].byte_len, 0u);
 }
 
-// Which fields a work request has depends on its opcode. No provider is given others, whatever the caller left there.
+// Which fields a work request has depends on its opcode. No provider is given others, whatever the caller left there. (The
+// rkey of a SEND is a grant that it ends; see below.)
 TEST_P(VerbsPostingOnNicTest, ASendNamesNoMemory) {
   FakeWorld world(nic());
   const Sge sges[] = {world.At(0, 300)};
   std::vector<SendWorkRequest> chain(
       2, {.signaled = true, .sges = sges, .remote_address = 0xa5a5a5a5a5a5, .rkey = 0xa5a5});
+  chain[0].rkey = 0;
   chain[1].opcode = Opcode::kRead;
   ASSERT_THAT(world.qp->PostSend(chain), IsOk());
   const std::vector<FakeVerbs::Send>& posted = world.verbs.send_chains.at(0);
@@ -220,13 +222,120 @@ TEST(VerbsPostingTest, WindowsReturnToTheStockUnlessTheyMayBeBound) {
   world.verbs.CompleteSends(3);
   world.Poll();
   ASSERT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
-  // One is bound, one is free, and the bind of the third was not posted.
+  const uint32_t ended = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+  world.Poll(1);
+  ASSERT_THAT(world.Receive(9), IsOk());
+  world.verbs.CompleteReceiveThatInvalidates(ended);
+  world.Poll();
+  // One is bound, one was invalidated by the peer, and the binds of two were not posted.
   ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
   ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
   EXPECT_EQ(world.verbs.windows_alive, windows);
   world.qp->Disconnect();
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
   EXPECT_EQ(world.verbs.windows_alive, windows - 1);
+}
+
+TEST(VerbsPostingTest, ASendThatEndsAGrantIsASendWithInvalidate) {
+  FakeWorld world;
+  const Sge sge = world.At(0, 100);
+  const SendWorkRequest request = {.wr_id = 1, .signaled = true, .sges = {&sge, 1}, .rkey = 0x1234};
+  ASSERT_THAT(world.qp->PostSend({&request, 1}), IsOk());
+  ASSERT_THAT(world.Post(2), IsOk());
+  ASSERT_EQ(world.verbs.send_chains.size(), 2u);
+  const ibv_send_wr& ending = world.verbs.send_chains[0][0].wr;
+  EXPECT_EQ(ending.opcode, IBV_WR_SEND_WITH_INV);
+  EXPECT_EQ(ending.invalidate_rkey, 0x1234u);
+  EXPECT_EQ(ending.num_sge, 1);
+  EXPECT_EQ(world.verbs.send_chains[1][0].wr.opcode, IBV_WR_SEND);
+}
+
+TEST(VerbsPostingTest, SendsEndGrantsOnlyWhereThoseAreWindowsThatThePeerMayInvalidate) {
+  const auto ends = [](const FakeVerbs::Options& options, std::optional<GrantKind> grants, bool may = true) {
+    FakeVerbs verbs(options);
+    if (!may) verbs.attr.device_cap_flags &= ~unsigned{IBV_DEVICE_MEM_MGT_EXTENSIONS};
+    return NewVerbsFabric({.device = "fake0", .grants = grants, .library = &verbs.library()})
+        .value()
+        ->sends_end_grants();
+  };
+  EXPECT_TRUE(ends({}, std::nullopt));
+  EXPECT_TRUE(ends({}, GrantKind::kWindows));
+  EXPECT_FALSE(ends({}, std::nullopt, /*may=*/false));
+  EXPECT_FALSE(ends({}, GrantKind::kRegistered));
+  EXPECT_FALSE(ends({}, GrantKind::kShared));
+  EXPECT_FALSE(ends({.windows = false}, std::nullopt));
+  EXPECT_FALSE(ends({.iwarp = true}, std::nullopt));
+  // Its completions do not say so (see InvalidatesForPeers()).
+  EXPECT_FALSE(ends({.vendor_id = 0xffffff}, GrantKind::kWindows));
+}
+
+// Only the device knows whether a window is invalid, and it names the key.
+TEST(VerbsPostingTest, ARevocationIsSparedOnlyIfTheDeviceHasInvalidatedExactlyThisGrant) {
+  FakeWorld world;
+  const auto grant = [&] { return world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey; };
+  const auto receive_with = [&](uint32_t invalidated) {
+    ASSERT_THAT(world.Receive(9), IsOk());
+    world.verbs.CompleteReceiveThatInvalidates(invalidated);
+    world.Poll();
+    ASSERT_THAT(world.completions, ElementsAre(CompletionIs(9, kSuccess)));
+    world.completions.clear();
+  };
+  const uint32_t rkey = grant();
+  world.Poll(1);
+  receive_with(0x7fffff00);  // Of nothing that was granted here.
+  receive_with(rkey - 1);    // The same window, an earlier grant.
+  receive_with(rkey + 1);    // A later one.
+  world.qp->Revoke(rkey, 77);
+  world.Poll(1);
+  ASSERT_EQ(world.verbs.send_chains.size(), 2u);
+  EXPECT_EQ(world.verbs.send_chains[1][0].wr.opcode, IBV_WR_LOCAL_INV);
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  ASSERT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
+  world.completions.clear();
+
+  const uint32_t ended = grant();
+  EXPECT_EQ(ended >> 8, rkey >> 8);
+  world.Poll(1);
+  receive_with(rkey);  // Revoked before.
+  receive_with(ended);
+  receive_with(ended);  // No device does this.
+  EXPECT_NE(grant() >> 8, ended >> 8) << "its window is free only when it is revoked";
+  const size_t chains = world.verbs.send_chains.size();
+  world.qp->Revoke(ended, 78);
+  world.Poll(1);
+  ASSERT_THAT(world.completions, ElementsAre(CompletionIs(78, kSuccess)));
+  EXPECT_EQ(world.completions[0].opcode, Opcode::kRevoke);
+  world.qp->Revoke(ended, 79);  // There is no such grant any more.
+  world.Poll(1);
+  for (size_t i = chains; i < world.verbs.send_chains.size(); ++i) {
+    for (const FakeVerbs::Send& send : world.verbs.send_chains[i]) EXPECT_EQ(send.wr.opcode, IBV_WR_BIND_MW);
+  }
+  EXPECT_EQ(grant() >> 8, ended >> 8);
+}
+
+// A peer that is too early with it, or hostile. The device refuses the later of the two.
+TEST(VerbsPostingTest, WhatThePeerInvalidatesWhileItIsRevokedComesBackOnceAndEndsTheQueuePair) {
+  for (bool posted : {false, true}) {
+    FakeWorld world;
+    const uint32_t rkey = world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).value().rkey;
+    world.Poll(1);
+    world.qp->Revoke(rkey, 77);
+    if (posted) world.Poll(1);
+    ASSERT_THAT(world.Receive(9), IsOk());
+    world.verbs.CompleteReceiveThatInvalidates(rkey);
+    world.Poll();
+    ASSERT_THAT(world.completions, ElementsAre(CompletionIs(9, kSuccess)));
+    world.completions.clear();
+    ASSERT_EQ(world.verbs.sends.size(), 2u);
+    world.verbs.CompleteSends(1);
+    world.verbs.CompleteSends(1, IBV_WC_MW_BIND_ERR);
+    world.Poll();
+    EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, CompletionStatus::kFlushed)));
+    EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
+  }
 }
 
 // The kernel ends a killed process from the newest object to the oldest, and one that rxe waits for must not

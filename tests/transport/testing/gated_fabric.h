@@ -41,6 +41,7 @@ class GatedFabric final : public fabric::Fabric {
   absl::string_view scheme() const override { return real_->scheme(); }
   bool carries_tls() const override { return real_->carries_tls(); }
   size_t sge_max() const override { return real_->sge_max(); }
+  bool sends_end_grants() const override { return real_->sends_end_grants(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
     if (length_bytes >= large_bytes_) {

@@ -24,9 +24,9 @@ constexpr uint64_t kSendId = uint64_t{1} << 32;
 
 }  // namespace
 
-HostilePeer::HostilePeer(World& world, uint32_t read_depth)
+HostilePeer::HostilePeer(World& world, uint32_t read_depth, std::shared_ptr<fabric::Fabric> fabric)
     : world_(world),
-      fabric_(NewTestFabric()),
+      fabric_(fabric != nullptr ? std::move(fabric) : NewTestFabric()),
       memory_(static_cast<uint8_t*>(aligned_alloc(4096, kMemory))),
       region_(*fabric_->Register(memory_, kMemory)),
       completion_queue_(*fabric_->CreateCompletionQueue(1024)) {
@@ -91,7 +91,7 @@ void HostilePeer::Accept(absl::string_view private_data) {
   request_.reset();
 }
 
-void HostilePeer::Send(absl::string_view message) {
+void HostilePeer::Send(absl::string_view message, uint32_t ends_rkey) {
   ASSERT_LE(message.size(), kBuffer);
   uint8_t* const at = memory_ + (kReceives + sends_++ % kSends) * kBuffer;
   memcpy(at, message.data(), message.size());
@@ -100,6 +100,7 @@ void HostilePeer::Send(absl::string_view message) {
   request.wr_id = kSendId;
   request.signaled = true;
   request.sges = {&sge, 1};
+  request.rkey = ends_rkey;
   // On an error the other side has already closed the connection, as the test expects.
   queue_pair_->PostSend({&request, 1}).IgnoreError();
 }

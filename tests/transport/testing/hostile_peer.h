@@ -17,11 +17,13 @@
 
 namespace hawser::transport {
 
-// A peer that sends whatever a test wants: a queue pair of the test fabric, without transport/ above it. The
+// A peer that sends whatever a test wants: a queue pair of a fabric, without transport/ above it. The
 // turns of its World drive it.
 class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
  public:
-  explicit HostilePeer(World& world, uint32_t read_depth = 16);
+  // `fabric`: null: a test fabric.
+  explicit HostilePeer(World& world, uint32_t read_depth = 16,
+                       std::shared_ptr<fabric::Fabric> fabric = nullptr);
   ~HostilePeer();
 
   // The handshake of an honest peer.
@@ -33,8 +35,9 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   SocketAddress Listen(std::optional<std::string> private_data);
   void Accept(absl::string_view private_data);
 
-  // Sends each message from a buffer of its own.
-  void Send(absl::string_view message);
+  // Sends each message from a buffer of its own. `ends_rkey`: a grant of the other side's that it ends (see
+  // fabric::SendWorkRequest), if that is one; 0: none.
+  void Send(absl::string_view message, uint32_t ends_rkey = 0);
   // Lets the other side READ this many bytes of this one's memory. Returns the entry of an honest table for
   // it.
   TableEntry Grant(uint32_t size_bytes);

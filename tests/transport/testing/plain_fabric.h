@@ -18,6 +18,7 @@ class PlainFabric final : public fabric::Fabric {
   absl::string_view scheme() const override { return real_->scheme(); }
   bool sends_can_wait() const override { return real_->sends_can_wait(); }
   size_t sge_max() const override { return real_->sge_max(); }
+  bool sends_end_grants() const override { return real_->sends_end_grants(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
     return real_->Register(address, length_bytes);

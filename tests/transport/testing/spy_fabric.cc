@@ -145,7 +145,9 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
         ++counts_.sends;
         counts_.send_sges_most = std::max(counts_.send_sges_most, request.sges.size());
         if (request.signaled) ++counts_.signaled_sends;
-        if (request.remote_address != 0 || request.rkey != 0) ++counts_.sends_that_name_memory;
+        const bool ends = request.rkey != 0 && spy_.sends_end_grants();
+        if (request.remote_address != 0 || (request.rkey != 0 && !ends)) ++counts_.sends_that_name_memory;
+        if (ends) ++counts_.sends_that_end_grants;
       }
     }
     return status;

@@ -22,8 +22,9 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t pushes = 0;
     uint64_t taken_pushes = 0;
     uint64_t signaled_sends = 0;
-    // SENDs with a remote address or an rkey, which only READs and pushes have.
+    // SENDs with a remote address, which only READs and pushes have, or an rkey on a fabric that has none there.
     uint64_t sends_that_name_memory = 0;
+    uint64_t sends_that_end_grants = 0;
     uint64_t reads = 0;
     uint64_t read_bytes = 0;
     size_t send_sges_most = 0;  // Of one SEND.
@@ -100,6 +101,7 @@ class SpyFabric final : public fabric::Fabric {
   // Applies to queue pairs that are created later. With false each slot has its receive at any time, as with
   // verbs.
   void LetSendsWait(bool let) { sends_may_wait_ = let; }
+  bool sends_end_grants() const override { return real_->sends_end_grants(); }
   size_t sge_max() const override { return sge_max_.value_or(real_->sge_max()); }
   // As a device of which a send has at most so many. A SEND of more fails as it does there.
   void SetSgeMax(size_t sge_max) { sge_max_ = sge_max; }

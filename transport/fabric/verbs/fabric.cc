@@ -15,6 +15,7 @@
 #include "hawser/transport/fabric/verbs/options.h"
 #include "hawser/transport/fabric/verbs/queue_pair.h"
 #include "hawser/transport/fabric/verbs/rings.h"
+#include "hawser/transport/fabric/verbs/windows.h"
 
 namespace hawser::fabric {
 namespace {
@@ -31,6 +32,9 @@ class VerbsFabric final : public Fabric {
   absl::string_view scheme() const override { return "rdma"; }
   int numa_node() const override { return device_->numa_node(); }
   size_t sge_max() const override { return device_->sge_max(); }
+  bool sends_end_grants() const override {
+    return grants_ == GrantKind::kWindows && InvalidatesForPeers(device_->attr(), device_->iwarp());
+  }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
     return memory_.Register(address, length_bytes);

@@ -92,6 +92,8 @@ bool VerbsGrants::Revoke(uint32_t rkey, uint64_t wr_id) {
   switch (window.state) {
     case State::kBindQueued:  // It was never bound, so no peer has had access.
       queue_.erase(std::find(queue_.begin(), queue_.end(), index));
+      [[fallthrough]];
+    case State::kEnded:
       window.state = State::kFree;
       free_.push_back(index);
       return true;
@@ -146,6 +148,13 @@ void VerbsGrants::OnPosted(size_t count) {
   queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
 }
 
+void VerbsGrants::OnEnded(uint32_t rkey) {
+  const auto it = by_key_.find(Key(rkey));
+  if (it == by_key_.end()) return;
+  Window& window = windows_[it->second];
+  if (window.rkey == rkey && window.state == State::kBound) window.state = State::kEnded;
+}
+
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {
   if (!ok) return;                       // It may still be bound. TakeAll() takes it.
   if (index >= windows_.size()) return;  // TakeAll() has taken it since.
@@ -176,7 +185,8 @@ void VerbsGrants::Leftover::Add(Leftover more) {
 VerbsGrants::Leftover VerbsGrants::TakeAll() {
   Leftover all;
   for (const Window& window : std::exchange(windows_, {})) {
-    const bool unbound = window.state == State::kFree || window.state == State::kBindQueued;
+    const bool unbound =
+        window.state == State::kFree || window.state == State::kBindQueued || window.state == State::kEnded;
     (unbound ? all.unbound : all.windows).push_back(window.mw);
   }
   for (const auto& [rkey, mr] : std::exchange(registered_, {})) all.registrations.push_back(mr);

@@ -282,7 +282,12 @@ VerbsSendRing::Entry VerbsQueuePair::Translate(const SendWorkRequest& from, ibv_
   to.opcode = ToVerbs(from.opcode);
   if (from.signaled) to.send_flags |= IBV_SEND_SIGNALED;
   if (from.opcode != Opcode::kRead && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
-  if (from.opcode != Opcode::kSend) to.wr.rdma = {.remote_addr = from.remote_address, .rkey = from.rkey};
+  if (from.opcode != Opcode::kSend) {
+    to.wr.rdma = {.remote_addr = from.remote_address, .rkey = from.rkey};
+  } else if (from.rkey != 0) {
+    to.opcode = IBV_WR_SEND_WITH_INV;
+    to.invalidate_rkey = from.rkey;
+  }
   return {.wr_id = from.wr_id, .opcode = from.opcode, .signaled = from.signaled};
 }
 
@@ -432,6 +437,8 @@ bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t numbe
   if (state_ == State::kAnswering) [[unlikely]] {
     Move(Event::kAnswered);  // The peer has the answer. The result of the command comes later.
   }
+  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) [[unlikely]]
+    grants_.OnEnded(wc.invalidated_rkey);
   return true;
 }
 

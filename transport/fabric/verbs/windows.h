@@ -34,6 +34,17 @@ inline bool IsSoftware(const ibv_device_attr& attr, bool iwarp) {
   return IsRxe(attr, iwarp) || (attr.vendor_id == 0x626d74 && iwarp);
 }
 
+// Whether a peer's SEND_WITH_INV invalidates a window of this device, and the completion of its receive says so. For a
+// device that HasWindows(). The flag is the kernel's. Every provider that has windows (mlx5, mlx4, ionic) posts the request
+// and reports the completion.
+//
+// Not rxe: its completions have the kernel's value of IBV_WC_WITH_INV, which means something else to a program, so no
+// program learns of it; and to invalidate a window that is invalid already, as the program would then, follows a null
+// pointer in the kernel (rxe_do_invalidate_mw()).
+inline bool InvalidatesForPeers(const ibv_device_attr& attr, bool iwarp) {
+  return !iwarp && !IsRxe(attr, iwarp) && (attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+}
+
 // The functions of libibverbs that a trial calls. The others go through ibv_context::ops.
 struct WindowTrialCalls {
   decltype(&::ibv_reg_mr) reg_mr = nullptr;
