@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +17,10 @@ namespace hawser {
 // So connections are proved by TLS over the real TCP at 127.0.0.1, without an RDMA device, and with threads.
 class PlainFabric final : public fabric::Fabric {
  public:
+  // kOfTcp: as iWARP, which takes its ports from TCP. It is TCP at 127.0.0.1 then.
+  enum class Ports : uint8_t { kOwn, kOfTcp };
+  explicit PlainFabric(Ports ports = Ports::kOwn) : ports_(ports) {}
+
   absl::string_view scheme() const override { return "rdma"; }
   bool sends_can_wait() const override { return false; }
   size_t sge_max() const override { return tcp_->sge_max(); }
@@ -37,7 +42,8 @@ class PlainFabric final : public fabric::Fabric {
                                                            const SocketAddress& address,
                                                            fabric::ListenHandler& handler,
                                                            const fabric::ListenOptions& options) override {
-    auto real = tcp_->Listen(completion_queue, Inside(address), handler, options);
+    auto real =
+        tcp_->Listen(completion_queue, ports_ == Ports::kOwn ? Inside(address) : address, handler, options);
     if (!real.ok()) return real.status();
     return std::make_unique<PlainListener>(*std::move(real), address);
   }
@@ -96,6 +102,7 @@ class PlainFabric final : public fabric::Fabric {
     const std::unique_ptr<fabric::QueuePair> real_;
   };
 
+  const Ports ports_;
   const std::shared_ptr<fabric::Fabric> tcp_{fabric::CreateTcpFabric()};
 };
 
