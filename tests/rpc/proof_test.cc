@@ -433,8 +433,7 @@ TEST_F(RdmaProofTest, OverIwarpListeningFailsAndSaysWhy) {
   Server server(std::move(options));
   const absl::Status listening = server.Listen(AnyPort()).status();
   EXPECT_THAT(listening, HasCode(absl::StatusCode::kAlreadyExists));
-  EXPECT_THAT(Text(listening),
-              AllOf(HasSubstr("over iWARP that is not possible"), HasSubstr("use tcp://")));
+  EXPECT_THAT(Text(listening), AllOf(HasSubstr("over iWARP that is not possible"), HasSubstr("use tcp://")));
   EXPECT_EQ(server.addresses().size(), 0u);
 }
 
