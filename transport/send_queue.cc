@@ -56,12 +56,13 @@ SendQueue::Entry* SendQueue::Push() {
   return &at(end_++);
 }
 
-SendQueue::Entry* SendQueue::PushSend(size_t sge_count, SendOwner* owner, bool signaled) {
+SendQueue::Entry* SendQueue::PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey) {
   Entry* const entry = Push();
   if (entry == nullptr) return nullptr;
   entry->sge_count = static_cast<uint8_t>(sge_count);
   entry->read = nullptr;
   entry->send = owner;
+  entry->rkey = rkey;
   entry->ahead = false;
   entry->signaled = signaled || signal_all_;
   if (++sends_since_signal_ >= signal_interval_) {
@@ -72,18 +73,16 @@ SendQueue::Entry* SendQueue::PushSend(size_t sge_count, SendOwner* owner, bool s
 }
 
 bool SendQueue::PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled, uint32_t ends_rkey) {
-  Entry* const entry = PushSend(1, owner, signaled);
+  Entry* const entry = PushSend(1, owner, signaled, ends_rkey);
   if (entry == nullptr) return false;
   entry->sges[0] = sge;
-  entry->rkey = ends_rkey;
   return true;
 }
 
 bool SendQueue::PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled,
                          uint32_t ends_rkey) {
-  Entry* const entry = PushSend(sges.size(), owner, signaled);
+  Entry* const entry = PushSend(sges.size(), owner, signaled, ends_rkey);
   if (entry == nullptr) return false;
-  entry->rkey = ends_rkey;
   std::copy(sges.begin(), sges.end(), entry->sges);
   return true;
 }
@@ -103,11 +102,10 @@ bool SendQueue::PushRead(const fabric::Sge& sink, uint64_t remote_address, uint3
 }
 
 bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint32_t rkey, SendOwner* owner) {
-  Entry* const entry = PushSend(1, owner, /*signaled=*/true);
+  Entry* const entry = PushSend(1, owner, /*signaled=*/true, rkey);
   if (entry == nullptr) return false;
   entry->sges[0] = data;
   entry->remote_address = remote_address;
-  entry->rkey = rkey;
   entry->ahead = true;
   ahead_bytes_ += data.length;
   return true;
@@ -115,7 +113,10 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint
 
 std::string SendQueue::Describe(uint32_t number) const {
   const Entry& entry = at(number);
-  if (entry.read == nullptr) return entry.ahead ? "a push" : "a SEND";
+  if (entry.read == nullptr && entry.ahead) return "a push";
+  if (entry.read == nullptr) {
+    return entry.rkey == 0 ? "a SEND" : absl::StrCat("a SEND that ends the grant with rkey ", entry.rkey);
+  }
   return absl::StrCat("a READ of ", entry.sges[0].length, " bytes with rkey ", entry.rkey, " for slot ",
                       entry.read->slot());
 }

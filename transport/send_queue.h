@@ -133,7 +133,7 @@ class SendQueue {
   };
 
   Entry* Push();
-  Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled);
+  Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey);
   Entry& at(uint32_t number) { return ring_[number]; }
   const Entry& at(uint32_t number) const { return ring_[number]; }
 

@@ -148,11 +148,13 @@ void VerbsGrants::OnPosted(size_t count) {
   queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
 }
 
-void VerbsGrants::OnEnded(uint32_t rkey) {
+bool VerbsGrants::OnEnded(uint32_t rkey) {
   const auto it = by_key_.find(Key(rkey));
-  if (it == by_key_.end()) return;
+  if (it == by_key_.end()) return true;
   Window& window = windows_[it->second];
-  if (window.rkey == rkey && window.state == State::kBound) window.state = State::kEnded;
+  if (window.rkey != rkey) return true;
+  if (window.state == State::kBound) window.state = State::kEnded;
+  return window.state != State::kInvalidateQueued && window.state != State::kInvalidating;
 }
 
 void VerbsGrants::OnInvalidated(uint32_t index, bool ok) {

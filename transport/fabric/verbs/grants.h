@@ -17,8 +17,8 @@ namespace hawser::fabric {
 
 // The memory that one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B. A
 // BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it back, unless
-// the peer has done so with a SEND_WITH_INV; nothing is pinned or mapped. These work requests wait here until the queue pair posts them, in order,
-// before its caller's next ones.
+// the peer has done so with a SEND_WITH_INV; nothing is pinned or mapped. These work requests wait here until
+// the queue pair posts them, in order, before its caller's next ones.
 //
 // They have places of their own in the send queue, fewer than all grants could need at once: a NIC pins the
 // memory of each place (see rings.h). Work requests without a place wait here, too, until
@@ -66,10 +66,10 @@ class VerbsGrants {
   void OnPosted(size_t count);  // The first `count`. Their completions follow; the others are still queued.
 
   // The device says that a SEND_WITH_INV of the peer has invalidated the window of `rkey`. Revoke() then needs no LOCAL_INV.
-  // A peer may do this earlier than is of use to it, or while a LOCAL_INV is queued or under way, which then fails and
-  // ends the queue pair: that costs only this peer. The window is not bound anew, and the memory is not free, before
-  // Revoke(). Has no effect if no window is bound with exactly this key.
-  void OnEnded(uint32_t rkey);
+  // A peer may do this earlier than is of use to it. The window is not bound anew, and the memory is not free, before
+  // Revoke(). Has no effect if no window is bound with exactly this key. False: a LOCAL_INV of it is queued or under way,
+  // which will fail. The peer had been told so late that it may not name the key any more.
+  bool OnEnded(uint32_t rkey);
 
   // The LOCAL_INV of `window` has completed.
   void OnInvalidated(uint32_t window, bool ok);

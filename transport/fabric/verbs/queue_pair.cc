@@ -437,8 +437,11 @@ bool VerbsQueuePair::OnCompletion(const ibv_wc& wc, bool receive, uint32_t numbe
   if (state_ == State::kAnswering) [[unlikely]] {
     Move(Event::kAnswered);  // The peer has the answer. The result of the command comes later.
   }
-  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) [[unlikely]]
-    grants_.OnEnded(wc.invalidated_rkey);
+  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0 && !grants_.OnEnded(wc.invalidated_rkey)) [[unlikely]] {
+    Fail(ViolationError(Violation::kMemoryAccess,
+                        absl::StrCat("peer ", peer_address_.ToString(),
+                                     ": it ended a grant that this side was revoking already")));
+  }
   return true;
 }
 
