@@ -109,7 +109,7 @@ void Introspector::Close() {
 // ---- The thread
 
 void Introspector::Run() {
-  setpriority(PRIO_PROCESS, 0, kNice);
+  setpriority(PRIO_PROCESS, 0, std::max(kNice, getpriority(PRIO_PROCESS, 0)));
   while (true) {
     std::vector<Waiting> waiting = TakeWaiting();
     if (waiting.empty()) return;

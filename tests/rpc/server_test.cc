@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
