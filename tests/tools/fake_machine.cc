@@ -54,7 +54,7 @@ void FakeMachine::AddDevice(const std::string& device, const std::string& uverbs
   Write("/dev/infiniband/rdma_cm", "");
   verbs_devices.push_back(
       {.name = device,
-       .limits = VerbsDevice::Limits{
+       .limits = VerbsLimits{
            .send_sges = 6, .max_sge = 30, .read_depth = 16, .inline_bytes = 192, .max_cqe = 4194303}});
 }
 

@@ -7,7 +7,7 @@ Findings CheckLimits(const std::vector<VerbsDevice>& verbs_devices) {
   Findings findings;
   for (const VerbsDevice& device : verbs_devices) {
     if (!device.limits.has_value()) continue;  // Said elsewhere.
-    const VerbsDevice::Limits& limits = *device.limits;
+    const VerbsLimits& limits = *device.limits;
     findings.push_back(
         {Level::kOk, "limits", device.name,
          absl::StrCat("a SEND of up to ", limits.send_sges, limits.send_sges == 1 ? " entry" : " entries",

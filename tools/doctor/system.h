@@ -14,6 +14,15 @@
 
 namespace hawser::doctor {
 
+// What Hawser makes of the attributes of a device, and what it says itself.
+struct VerbsLimits {
+  size_t send_sges = 0;
+  int max_sge = 0;
+  uint32_t read_depth = 0;
+  std::optional<uint32_t> inline_bytes;  // Of a queue pair that was made; empty: none was.
+  int max_cqe = 0;
+};
+
 // What libibverbs says of a device that it has a provider for. (sysfs does not tell a port's active_mtu.)
 struct VerbsDevice {
   std::string name;
@@ -30,15 +39,7 @@ struct VerbsDevice {
   // How making a reliable queue pair went; OK if it was not tried.
   absl::Status makes_queue_pairs;
 
-  // What Hawser makes of its attributes, and what it says itself. Empty if not `opened`, or if it does not suit.
-  struct Limits {
-    size_t send_sges = 0;
-    int max_sge = 0;
-    uint32_t read_depth = 0;
-    std::optional<uint32_t> inline_bytes;  // Of a queue pair that was made; empty: none was.
-    int max_cqe = 0;
-  };
-  std::optional<Limits> limits;
+  std::optional<VerbsLimits> limits;  // Empty if not `opened`, or if it does not suit.
 };
 
 // Opens the libraries that Hawser needs for RDMA. An interface, so that tests can make them missing.

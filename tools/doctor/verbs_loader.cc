@@ -50,7 +50,7 @@ void TrySuitability(const Verbs& verbs, ibv_context& context, const ibv_device_a
   }
   device->suits = fabric::CheckAttributes(attributes);
   if (!device->suits.ok()) return;
-  VerbsDevice::Limits& limits = device->limits.emplace();
+  VerbsLimits& limits = device->limits.emplace();
   limits.send_sges = fabric::SgeMax(attributes);
   limits.max_sge = attributes.max_sge;
   limits.read_depth = fabric::ReadDepthMax(attributes);

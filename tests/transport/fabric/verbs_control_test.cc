@@ -761,9 +761,9 @@ TEST(VerbsControlTest, OnIwarpAndQedrNoThreadPollsTheCompletionQueueOfAQueuePair
     bool polls;
   };
   constexpr uint32_t kQlogic = 0x1077, kMellanox = 0x2c9;
-  for (const auto& [iwarp, vendor_id, polls] :
+  for (const Device& device :
        {Device{true, 0, false}, Device{false, kQlogic, false}, Device{false, kMellanox, true}}) {
-    ControlWorld world({.iwarp = iwarp, .windows = false, .vendor_id = vendor_id});
+    ControlWorld world({.iwarp = device.iwarp, .windows = false, .vendor_id = device.vendor_id});
     auto side = world.NewSide();
     ASSERT_NO_FATAL_FAILURE(world.Start(*side, /*accept=*/false));
     world.Poll(1600);
@@ -772,7 +772,7 @@ TEST(VerbsControlTest, OnIwarpAndQedrNoThreadPollsTheCompletionQueueOfAQueuePair
       world.verbs.CompleteSends(1);
       world.Poll(3);
       world.completion_queue->Wait(absl::ZeroDuration());
-      EXPECT_EQ(world.completions.size(), polls ? 1u : 0u);
+      EXPECT_EQ(world.completions.size(), device.polls ? 1u : 0u);
     };
     side->qp.reset();
     world.completion_queue->Wait(absl::Seconds(10));
