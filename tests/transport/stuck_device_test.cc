@@ -92,7 +92,7 @@ TEST_F(StuckDeviceTest, ConnectionFailsByItsTimeoutWhileReceivesArePosted) {
   EXPECT_EQ(world_.LeasedBytes(world_.client), 0u);
 }
 
-// Or who waits for the end of all connections would wait for ever.
+// Otherwise a server that waits for the end of all its connections would wait for ever.
 TEST_F(StuckDeviceTest, ConnectionIsDestroyedAtLast) {
   ASSERT_NO_FATAL_FAILURE(Dial());
   ASSERT_NO_FATAL_FAILURE(RunUntilStuckAfter(1));

@@ -363,7 +363,7 @@ TEST(VerbsControlTest, DrainFollowsTheMoveToError) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
 }
 
-// What failed says why, and receives come home, while the control thread still takes grants away.
+// A failed request is reported with its reason, and receives complete, while the control thread still revokes grants.
 TEST(VerbsControlTest, WhatTheEndFlushesDoesNotWaitForTheGrants) {
   for (const bool windows : {true, false}) {
     FakeWorld world({.windows = windows}, kSmall);
@@ -710,7 +710,7 @@ TEST(VerbsControlTest, ConnectionEndsWhileARegistrationIsRevoked) {
   }
 }
 
-// Some providers free an ibv_qp without the lock under which they poll its ibv_cq, so nobody polls that meanwhile. What has
+// Some providers free an ibv_qp without the lock under which they poll its ibv_cq, so no thread polls that meanwhile. What has
 // arrived before the end of another connection on it waits, and so does that end. Nothing turns meanwhile.
 TEST(VerbsControlTest, WhatArrivedBeforeTheEndOfAConnectionComesBeforeIt) {
   ControlWorld world({.iwarp = true, .windows = false});
