@@ -26,7 +26,7 @@ class VerbsQueuePair;
 // SetAckTimeout() of a new id: they are commands to the device, and may block. The commands of one queue pair run one after
 // the other.
 //
-//   who has it      | until the command Create() has ended | then                | from the last command on
+//   used by         | until the command Create() has ended | then                | from the last command on
 //   the ibv_qp      | the command                          | the queue pair      | that command, which destroys it
 //   the rdma_cm_id  | the queue pair made it, or took it from a request; a command may use it meanwhile; the last
 //                   | command destroys it
