@@ -47,8 +47,9 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
   const bool reuse = !IsSmall(size_class) && !slabs_.GrowsWithoutUnmapping(size_class);
   Block* block = reuse ? slabs_.TakeLarger(size_class) : nullptr;
   if (block == nullptr) {
-    block = dear || slabs_.GrowsCheaply(size_class) ? slabs_.Grow(size_class, why)
-                                                    : GrowElsewhere(size_class, why);
+    block = dear                              ? slabs_.Grow(size_class, why)
+            : slabs_.GrowsCheaply(size_class) ? GrowBySlab(size_class, why)
+                                              : GrowElsewhere(size_class, why);
   }
   // Another thread may have just mapped one.
   if (block == nullptr) block = slabs_.Take(size_class);
@@ -64,6 +65,16 @@ void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
   if (short_until_ns_.exchange(now_ns + kRecoveryNs, std::memory_order_relaxed) > now_ns) return;
   Log(LogSeverity::kError, absl::StrCat("registered memory has run out: ",
                                         absl::string_view(Explain(why, ClassBytes(size_class)).message())));
+}
+
+Block* BufferPool::Core::GrowBySlab(size_t size_class, Shortage& why) {
+  bool more = false;
+  Block* const block = slabs_.GrowBySlab(size_class, why, more);
+  if (block != nullptr && more) worker_.RequestGrowth(size_class);  // For the next calls.
+  if (block == nullptr && why == Shortage::kRefused && slabs_.idle_bytes() > 0) {
+    why = worker_.RequestGrowth(size_class);  // It unmaps what is idle.
+  }
+  return block;
 }
 
 Block* BufferPool::Core::GrowElsewhere(size_t size_class, Shortage& why) {
@@ -251,6 +262,10 @@ bool BufferPool::CanEverHold(size_t size_bytes) const {
 }
 
 void BufferPool::GiveBackIdle() { core_->worker().GiveBackIdle(); }
+
+absl::Duration BufferPool::IdleTime(const BufferPoolOptions& options, const fabric::Fabric& fabric) {
+  return options.idle.value_or(fabric.pins_memory() ? absl::Seconds(60) : absl::Seconds(4));
+}
 
 size_t BufferPool::CapacityOf(size_t size_bytes) { return ClassBytes(ClassOf(size_bytes)); }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -62,8 +63,10 @@ struct BufferPoolOptions {
   // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
   size_t limit_bytes = size_t{4} << 30;
   // Memory unused for this long, or up to half as long again, is returned to the system, except one slab of 2
-  // MiB. 1 ms at least; infinite: it is kept, and goes only where other memory of the pool is wanted.
-  absl::Duration idle = absl::Seconds(4);
+  // MiB. 1 ms at least; infinite: it is kept, and goes only where other memory of the pool is wanted. Unset: 4 s over TCP
+  // and 60 s over RDMA, where each return and each registration takes commands of the NIC and pins or unpins all pages, so
+  // that a load that comes back within a minute should find its memory registered.
+  std::optional<absl::Duration> idle = std::nullopt;
 };
 
 // A buffer of the reserve, and all of it.
@@ -98,7 +101,9 @@ struct BufferClassStats {
 // asked for, and 512 more (but 1 KiB at least). Only where others would have to be unmapped, or waited for, it is a free
 // one that is larger: of up to twice the size or, below 293 KiB, of any class up to there. Buffers up to 293 KiB are cut
 // from slabs of 2 MiB, on transparent huge pages where there are any, and those up to 51 KiB from parts of 256 KiB of
-// these; a larger buffer is a region of its own. A returned buffer is kept for the next of its class. A slab, or a large
+// these; a larger buffer is a region of its own. Over RDMA a class that has 16 MiB or more grows by larger slabs, a quarter
+// of what it has and 16 MiB at most, since the NIC is asked once for each; but by slabs of 2 MiB where an eighth of what is
+// left of the limit is less. A returned buffer is kept for the next of its class. A slab, or a large
 // buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
 // for BufferPoolOptions::idle.
 // Thread:   any. No lock is held while memory is mapped, registered or unmapped.
@@ -122,7 +127,8 @@ class BufferPool {
   absl::StatusOr<Lease> Acquire(size_t size_bytes);
 
   // For a poller: as Acquire(), but never registers or unmaps a large buffer on this thread; it starts that
-  // on another one and says kGrowing. A slab of 2 MiB for small buffers is still mapped and registered here.
+  // on another one and says kGrowing. A slab of 2 MiB for small buffers is still mapped and registered here; a larger one
+  // is made on the other thread, ahead of need.
   // Empty: `why` says why; no string is made. Without threads (see Threads) everything is done here.
   // Mapping a slab took 6 us on the machine of this writing; its registration with verbs takes 0.14 ms by the
   // model in fabric.h, beside the clearing of its pages.
@@ -165,6 +171,9 @@ class BufferPool {
   BufferPoolStats stats() const;
   // Of the sizes of which there are any, the smallest first. The counts are taken one after the other.
   std::vector<BufferClassStats> classes() const;
+
+  // BufferPoolOptions::idle of a pool of `fabric`.
+  static absl::Duration IdleTime(const BufferPoolOptions& options, const fabric::Fabric& fabric);
 
   // What a buffer of `size_bytes` takes of the limit.
   static size_t CapacityOf(size_t size_bytes);

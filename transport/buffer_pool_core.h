@@ -21,8 +21,9 @@ namespace hawser::transport {
 class BufferPool::Core {
  public:
   Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options, Threads threads)
-      : slabs_(std::move(fabric), options.limit_bytes, this, waiters_),
-        worker_(slabs_, caches_, threads == Threads::kMayStart, options.idle) {}
+      : idle_(fabric != nullptr ? IdleTime(options, *fabric) : absl::InfiniteDuration()),
+        slabs_(std::move(fabric), options.limit_bytes, this, waiters_),
+        worker_(slabs_, caches_, threads == Threads::kMayStart, idle_) {}
 
   // See BufferPool. Null: `why` says why.
   internal::Block* Acquire(size_t size_bytes, Shortage& why);
@@ -55,6 +56,8 @@ class BufferPool::Core {
  private:
   // `dear`: registers and unmaps large memory on this thread, where it must.
   internal::Block* AcquireShared(size_t size_class, bool dear, Shortage& why);
+  // For a poller, where GrowsCheaply().
+  internal::Block* GrowBySlab(size_t size_class, Shortage& why);
   internal::Block* GrowElsewhere(size_t size_class, Shortage& why);
 
   // Of this pool, and of the poller that this thread is on; or null.
@@ -69,6 +72,7 @@ class BufferPool::Core {
   std::atomic<uint64_t> leased_bytes_{0};
   std::atomic<int64_t> short_until_ns_{0};  // When the pool counts as recovered.
   std::atomic<uint64_t> refusals_{0};
+  const absl::Duration idle_;
   MemoryWaiters waiters_;
   BufferCaches caches_;
   SlabStore slabs_;

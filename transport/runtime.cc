@@ -75,8 +75,8 @@ absl::Status Runtime::CheckOptions(const RuntimeOptions& options) {
       CheckOption("PollerOptions::host_memory_share", options.poller.host_memory_share, 0.0, 1.0),
       CheckOption("BufferPoolOptions::limit_bytes", uint64_t{options.pool.limit_bytes}, uint64_t{kSlabBytes},
                   std::numeric_limits<uint64_t>::max()),
-      CheckOption("BufferPoolOptions::idle", options.pool.idle, absl::Milliseconds(1),
-                  absl::InfiniteDuration(), "infinite: memory is kept"));
+      CheckOption("BufferPoolOptions::idle", options.pool.idle.value_or(absl::InfiniteDuration()),
+                  absl::Milliseconds(1), absl::InfiniteDuration(), "infinite: memory is kept"));
 }
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(absl::string_view scheme,

@@ -16,6 +16,9 @@ namespace hawser::transport {
 
 // A slab is one transparent huge page. https://docs.kernel.org/admin-guide/mm/transhuge.html
 inline constexpr size_t kSlabBytes = size_t{2} << 20;
+// Where registering is dear (Fabric::pins_memory()), the next slab of a class has a quarter of the bytes that the class has
+// already, as a power of two, from kSlabBytes to this.
+inline constexpr size_t kSlabBytesMax = size_t{16} << 20;
 
 // The smallest classes are cut from parts of a slab. So a class of which a single buffer is leased takes a part from the
 // others, not a slab.

@@ -97,6 +97,11 @@ Slab* SlabList::TakeIdleSinceMark() {
   std::lock_guard<Mutex> lock(mutex_);
   Slab* slab = groups_[kIdle];
   while (slab != nullptr && !slab->marked) slab = slab->next;
+  if (larger_idle_ != 0) {
+    Slab* larger = slab;
+    while (larger != nullptr && !(larger->marked && larger->size_bytes > kSlabBytes)) larger = larger->next;
+    if (larger != nullptr) slab = larger;
+  }
   return RemoveIdle(slab);
 }
 
@@ -141,6 +146,7 @@ void SlabList::Regroup(Slab* slab) {
 void SlabList::Link(Slab* slab, uint32_t group) {
   slab->group = group;
   if (group == kFull) return;
+  if (group == kIdle && slab->size_bytes > kSlabBytes) ++larger_idle_;
   slab->previous = nullptr;
   slab->next = groups_[group];
   if (slab->next != nullptr) slab->next->previous = slab;
@@ -148,6 +154,7 @@ void SlabList::Link(Slab* slab, uint32_t group) {
 }
 
 void SlabList::Unlink(Slab* slab) {
+  if (slab->group == kIdle && slab->size_bytes > kSlabBytes) --larger_idle_;
   if (slab->next != nullptr) slab->next->previous = slab->previous;
   (slab->previous != nullptr ? slab->previous->next : groups_[slab->group]) = slab->next;
 }

@@ -104,7 +104,8 @@ class alignas(64) SlabList {
     return groups_[kIdle] != nullptr;
   }
 
-  // The same for a slab that has been idle since the last MarkIdle().
+  // The same for a slab that has been idle since the last MarkIdle(); one of more than kSlabBytes first, since one of
+  // those is kept.
   Slab* TakeIdleSinceMark();
   void MarkIdle();
 
@@ -124,6 +125,7 @@ class alignas(64) SlabList {
   std::atomic<uint64_t>* busy_bytes_ = nullptr;
   Mutex mutex_;
   std::array<Slab*, kFull> groups_ = {};
+  size_t larger_idle_ = 0;  // Idle slabs of more than kSlabBytes.
   Use use_;
 };
 

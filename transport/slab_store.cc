@@ -1,6 +1,7 @@
 #include "hawser/transport/slab_store.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "hawser/transport/registered_memory.h"
@@ -11,7 +12,11 @@ using internal::Block;
 
 SlabStore::SlabStore(std::shared_ptr<fabric::Fabric> fabric, size_t limit_bytes, void* core,
                      MemoryWaiters& waiters)
-    : fabric_(std::move(fabric)), limit_bytes_(limit_bytes), core_(core), waiters_(waiters) {
+    : fabric_(std::move(fabric)),
+      pins_memory_(fabric_ != nullptr && fabric_->pins_memory()),
+      limit_bytes_(limit_bytes),
+      core_(core),
+      waiters_(waiters) {
   for (SlabList& list : lists_) list.CountIn(&busy_bytes_);
   lists_[kReserve].CountIn(&reserve_busy_bytes_);
 }
@@ -69,8 +74,26 @@ bool SlabStore::GrowsCheaply(size_t size_class) {
                      [](SlabList& list) { return list.HasIdle(); });
 }
 
-Block* SlabStore::Grow(size_t size_class, Shortage& why) {
-  Slab* const slab = MakeSlab(size_class, why);
+size_t SlabStore::NextSlabBytes(size_t size_class) {
+  const size_t least = RegionBytes(size_class);
+  if (!pins_memory_ || !IsSmall(size_class)) return least;
+  const size_t list = IsInParts(size_class) ? kParts : size_class;
+  const size_t buffer_bytes = list == kParts ? kPartBytes : ClassBytes(size_class);
+  const size_t quarter = lists_[list].use().buffers * buffer_bytes / 4;
+  // An eighth of what is left, so that other classes can grow.
+  const size_t left = limit_bytes_ - std::min(mapped_bytes(), limit_bytes_);
+  const size_t most = std::min({quarter, left / 8, kSlabBytesMax});
+  return most <= least ? least : std::bit_floor(most);
+}
+
+Block* SlabStore::GrowBySlab(size_t size_class, Shortage& why, bool& more) {
+  Block* const block = Grow(size_class, RegionBytes(size_class), /*may_unmap=*/false, why);
+  more = NextSlabBytes(size_class) > RegionBytes(size_class);
+  return block;
+}
+
+Block* SlabStore::Grow(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why) {
+  Slab* const slab = MakeSlab(size_class, slab_bytes, may_unmap, why);
   if (slab != nullptr) {
     Block* const block = lists_[slab->size_class].AddAndTake(slab);
     return IsInParts(size_class) ? TakeOf(block, size_class) : block;
@@ -84,7 +107,7 @@ Block* SlabStore::Grow(size_t size_class, Shortage& why) {
 }
 
 bool SlabStore::GrowIdle(size_t size_class, Shortage& why) {
-  Slab* const slab = MakeSlab(size_class, why);
+  Slab* const slab = MakeSlab(size_class, NextSlabBytes(size_class), /*may_unmap=*/true, why);
   if (slab != nullptr) lists_[slab->size_class].Add(slab);
   return slab != nullptr;
 }
@@ -104,14 +127,30 @@ Slab* SlabStore::TakeIdleSmall() {
 }
 
 // A slab that is divided for the class, is in no list, and counts as busy.
-Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
+Slab* SlabStore::MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why) {
   if (Slab* const slab = IsSmall(size_class) ? TakeIdleSmall() : nullptr; slab != nullptr) {
     Cut(slab, size_class);
     return slab;
   }
   why = Shortage::kRefused;
   if (!MapReserve()) return nullptr;
-  const size_t bytes = RegionBytes(size_class);
+  std::unique_ptr<Slab> made = MapSlab(slab_bytes, why);
+  if (made == nullptr && slab_bytes > RegionBytes(size_class)) made = MapSlab(RegionBytes(size_class), why);
+  if (made == nullptr && why == Shortage::kRefused && may_unmap && idle_bytes() > 0) {
+    Unmap(/*keep_bytes=*/0, /*marked_only=*/false);
+    made = MapSlab(RegionBytes(size_class), why);
+  }
+  if (made == nullptr) return nullptr;
+  Slab* const slab = made.get();
+  Cut(slab, size_class);
+  absl::MutexLock lock(&mutex_);
+  slabs_.emplace(slab->address, std::move(made));
+  ++registrations_;
+  return slab;
+}
+
+// It counts as mapped and busy.
+std::unique_ptr<Slab> SlabStore::MapSlab(size_t bytes, Shortage& why) {
   std::vector<std::unique_ptr<Slab>> victims;
   size_t excess = 0;
   why = Shortage::kAtLimit;
@@ -128,13 +167,7 @@ Slab* SlabStore::MakeSlab(size_t size_class, Shortage& why) {
     why = Shortage::kRefused;
     return nullptr;
   }
-  auto made = std::make_unique<Slab>(*std::move(memory));
-  Slab* const slab = made.get();
-  Cut(slab, size_class);
-  absl::MutexLock lock(&mutex_);
-  slabs_.emplace(slab->address, std::move(made));
-  ++registrations_;
-  return slab;
+  return std::make_unique<Slab>(*std::move(memory));
 }
 
 // Maps the reserve first, so that it exists when the pool, or the system, is exhausted.

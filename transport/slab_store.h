@@ -61,7 +61,12 @@ class SlabStore {
   // Growing takes no more than mapping a slab: nothing large has to be registered or unmapped for it.
   bool GrowsCheaply(size_t size_class);
   // Cuts an idle slab anew, or maps memory. Null: `why` is kAtLimit or kRefused.
-  internal::Block* Grow(size_t size_class, Shortage& why);
+  // If the system refuses, idle memory is unmapped first, since it counts against memlock, too.
+  internal::Block* Grow(size_t size_class, Shortage& why) {
+    return Grow(size_class, NextSlabBytes(size_class), /*may_unmap=*/true, why);
+  }
+  // The same, for a small class, but maps no more than kSlabBytes and unmaps nothing. `more`: Grow() would have mapped more.
+  internal::Block* GrowBySlab(size_t size_class, Shortage& why, bool& more);
   // The same, but the memory stays idle, for the next Take(). The caller notifies the waiters, whatever this
   // returns.
   bool GrowIdle(size_t size_class, Shortage& why);
@@ -109,7 +114,12 @@ class SlabStore {
     return lists;
   }();
   Slab* TakeIdleSmall();
-  Slab* MakeSlab(size_t size_class, Shortage& why);
+  internal::Block* Grow(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why);
+  // What is mapped next for a class: RegionBytes(), or more (see kSlabBytesMax).
+  size_t NextSlabBytes(size_t size_class);
+  // `slab_bytes`: RegionBytes(), or more, which is tried first. `may_unmap`: see Grow().
+  Slab* MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why);
+  std::unique_ptr<Slab> MapSlab(size_t slab_bytes, Shortage& why);
   bool MapReserve();
   // Reserves room for `bytes`, which count as busy from here on. `victims`: slabs that must be unmapped
   // first; `excess`: how much of them is not needed. False: there is not enough room.
@@ -121,6 +131,7 @@ class SlabStore {
   void Refused(absl::string_view text);
 
   const std::shared_ptr<fabric::Fabric> fabric_;
+  const bool pins_memory_;  // See Fabric.
   const size_t limit_bytes_;
   void* const core_;
   MemoryWaiters& waiters_;

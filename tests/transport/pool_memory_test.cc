@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@
 #include "hawser/tests/transport/testing/gated_fabric.h"
 #include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/message.h"
+#include "hawser/transport/retired_memory.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::transport {
@@ -50,6 +52,15 @@ std::vector<Lease> Take(BufferPool& pool, size_t count, size_t size_bytes) {
     leases.push_back(*std::move(lease));
   }
   return leases;
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 TEST(PoolMemoryTest, ABurstOfSmallBuffersLeavesRoomForALargeOne) {
@@ -169,16 +180,106 @@ TEST(PoolMemoryTest, RegistrationOfALargeBufferDoesNotStopSmallOnes) {
   others.join();
 }
 
-// ---- Idle memory
+// ---- Where registering is dear
 
-bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+// As over RDMA. Its registrations of `large_bytes` and more can be refused, or held up.
+std::shared_ptr<GatedFabric> NewPinningFabric(size_t large_bytes = SIZE_MAX) {
+  return std::make_shared<GatedFabric>(NewTestFabric(), large_bytes, /*pins_memory=*/true);
 }
+
+TEST(PoolMemoryTest, WhereMemoryIsPinnedALargePoolTakesFewRegistrations) {
+  constexpr bool kLess = kOverwritesRetiredMemory;
+  for (const auto& [pins, registrations] :
+       {std::pair(false, kLess ? 128u : 512u), std::pair(true, kLess ? 28u : 76u)}) {
+    auto fabric = std::make_shared<GatedFabric>(NewTestFabric(), SIZE_MAX, pins);
+    BufferPool pool(fabric, {}, BufferPool::Threads::kNone);
+    std::vector<Lease> leases;
+    // A debug build writes to what is returned, and so needs the memory.
+    constexpr size_t kBuffer = 64 * kKiB, kAll = kOverwritesRetiredMemory ? 256 * kMiB : 1024 * kMiB;
+    while (leases.size() < kAll / kBuffer) {
+      leases.push_back(*pool.Acquire(kBuffer));
+      const BufferPoolStats stats = pool.stats();
+      ASSERT_LE(stats.mapped_bytes, stats.leased_bytes + std::max(stats.leased_bytes / 4, kSlab));
+      if (stats.leased_bytes <= 16 * kMiB) {
+        ASSERT_LT(stats.mapped_bytes, stats.leased_bytes + kSlab) << "a small one";
+      }
+    }
+    EXPECT_EQ(pool.stats().registrations, registrations);
+    while (!leases.empty()) leases.pop_back();  // The larger slabs first.
+    for (int i = 0; i < 2; ++i) pool.GiveBackIdle();
+    EXPECT_EQ(pool.stats().mapped_bytes, kSlab) << "one of the smallest is kept";
+    EXPECT_EQ(fabric->registered_bytes(), kSlab + kReserveBytes);
+  }
+}
+
+TEST(PoolMemoryTest, LargerSlabsLeaveNothingOfTheLimitUnused) {
+  BufferPool pool(NewPinningFabric(), {.limit_bytes = 256 * kMiB}, BufferPool::Threads::kNone);
+  const std::vector<Lease> small = Take(pool, 128 * kMiB / (4 * kKiB), 4 * kKiB);
+  EXPECT_LT(pool.stats().registrations, 64u);
+  const size_t rest = 256 * kMiB - pool.stats().mapped_bytes;
+  EXPECT_GE(TakeAll(pool, 64 * kKiB).size(), rest / (64 * kKiB));
+  EXPECT_LE(pool.stats().mapped_bytes, 256 * kMiB);
+}
+
+TEST(PoolMemoryTest, WhereALargerSlabIsRefusedASmallOneServes) {
+  const std::shared_ptr<GatedFabric> fabric = NewPinningFabric(kSlab + 1);
+  fabric->Refuse(true);
+  BufferPool pool(fabric, {}, BufferPool::Threads::kNone);
+  EXPECT_EQ(Take(pool, 20 * kSlab / (64 * kKiB), 64 * kKiB).size(), 20 * kSlab / (64 * kKiB));
+  EXPECT_EQ(pool.stats().registrations, 20u);
+  EXPECT_GT(fabric->large_registrations(), 0);
+  EXPECT_EQ(pool.stats().mapped_bytes, 20 * kSlab);
+}
+
+TEST(PoolMemoryTest, NoPollerWaitsForALargerSlab) {
+  const std::shared_ptr<GatedFabric> fabric = NewPinningFabric(kSlab + 1);
+  BufferPool pool(fabric);
+  fabric->Close();
+  std::vector<Lease> leases;
+  Shortage why;
+  while (leases.size() < 12 * kSlab / (64 * kKiB)) {
+    leases.push_back(pool.TryAcquire(64 * kKiB, why));
+    ASSERT_TRUE(leases.back());
+  }
+  fabric->AwaitCaller();  // The pool's thread.
+  fabric->Open();
+  EXPECT_TRUE(Eventually([&] { return pool.classes()[0].buffers > leases.size(); }));
+  const uint64_t registrations = pool.stats().registrations;
+  for (size_t i = 0; i < 4 * kMiB / (64 * kKiB); ++i) leases.push_back(*pool.Acquire(64 * kKiB));
+  EXPECT_EQ(pool.stats().registrations, registrations) << "of 4 MiB at least";
+}
+
+// It is kept for a minute, and what it takes of memlock is needed.
+TEST(PoolMemoryTest, WhereTheSystemRefusesIdleMemoryMakesRoom) {
+  for (const auto threads : {BufferPool::Threads::kNone, BufferPool::Threads::kMayStart}) {
+    const std::shared_ptr<GatedFabric> fabric = NewPinningFabric();
+    fabric->SetLimit(64 * kMiB);
+    BufferPool pool(fabric, {}, threads);
+    Take(pool, 1, 48 * kMiB);
+    Take(pool, 1, 32 * kMiB);
+    EXPECT_EQ(pool.stats().mapped_bytes, 32 * kMiB);
+    // Small ones for a poller, which unmaps nothing that is large.
+    Take(pool, 1, 56 * kMiB);
+    EXPECT_EQ(pool.stats().mapped_bytes, 56 * kMiB);
+    fabric->SetLimit(57 * kMiB);
+    Lease small;
+    Shortage why;
+    EXPECT_TRUE(Eventually([&] { return static_cast<bool>(small = pool.TryAcquire(4 * kKiB, why)); }));
+    EXPECT_TRUE(Eventually([&] { return pool.stats().mapped_bytes <= 2 * kSlab; })) << "one by each thread";
+  }
+}
+
+TEST(PoolMemoryTest, WherePinningIsDearIdleMemoryIsKeptLonger) {
+  const auto idle = [](bool pins, const BufferPoolOptions& options = {}) {
+    return BufferPool::IdleTime(options, GatedFabric(NewTestFabric(), SIZE_MAX, pins));
+  };
+  EXPECT_EQ(idle(false), absl::Seconds(4));
+  EXPECT_EQ(idle(true), absl::Seconds(60));
+  EXPECT_EQ(idle(true, {.idle = absl::Seconds(1)}), absl::Seconds(1));
+  EXPECT_EQ(idle(false, {.idle = absl::InfiniteDuration()}), absl::InfiniteDuration());
+}
+
+// ---- Idle memory
 
 TEST(PoolMemoryTest, IdleMemoryGoesBackToTheSystem) {
   BufferPool pool(NewTestFabric(), {.idle = absl::Milliseconds(2)});

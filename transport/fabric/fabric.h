@@ -404,6 +404,9 @@ class Fabric {
   // The NUMA node of the device, whose memory it reaches fastest; -1: none, or unknown.
   virtual int numa_node() const { return -1; }
 
+  // Register() pins the pages, and takes commands of a device. So memory is best registered in larger regions, and kept.
+  virtual bool pins_memory() const { return false; }
+
   // Entries of SendWorkRequest::sges that a SEND or WRITE may have here: 1 to kSgeMax. (A READ may have fewer.)
   virtual size_t sge_max() const { return kSgeMax; }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -17,8 +18,9 @@ namespace hawser::transport {
 class GatedFabric final : public fabric::Fabric {
  public:
   // Registrations of `large_bytes` and more wait while the gate is closed, and fail while it refuses.
-  GatedFabric(std::shared_ptr<fabric::Fabric> real, size_t large_bytes)
-      : real_(std::move(real)), large_bytes_(large_bytes) {}
+  GatedFabric(std::shared_ptr<fabric::Fabric> real, size_t large_bytes,
+              std::optional<bool> pins_memory = std::nullopt)
+      : real_(std::move(real)), large_bytes_(large_bytes), pins_memory_(pins_memory) {}
 
   void Open() { SetOpen(true); }
   void Close() { SetOpen(false); }
@@ -26,6 +28,8 @@ class GatedFabric final : public fabric::Fabric {
     absl::MutexLock lock(&mutex_);
     refuses_ = refuse;
   }
+  // As memlock: what would make more than `bytes` registered is refused.
+  void SetLimit(size_t bytes) { limit_bytes_ = bytes; }
   // Blocks until a registration waits.
   void AwaitCaller() {
     absl::MutexLock lock(&mutex_);
@@ -39,6 +43,7 @@ class GatedFabric final : public fabric::Fabric {
   }
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  bool pins_memory() const override { return pins_memory_.value_or(real_->pins_memory()); }
   bool carries_tls() const override { return real_->carries_tls(); }
   size_t sge_max() const override { return real_->sge_max(); }
   bool sends_end_grants() const override { return real_->sends_end_grants(); }
@@ -52,6 +57,9 @@ class GatedFabric final : public fabric::Fabric {
       while (!open_) changed_.Wait(&mutex_);
       --waiting_;
       if (refuses_) return absl::ResourceExhaustedError("the test refuses");
+    }
+    if (*registered_bytes_ + length_bytes > limit_bytes_) {
+      return absl::ResourceExhaustedError("the test's limit is reached");
     }
     auto region = real_->Register(address, length_bytes);
     if (!region.ok()) return region.status();
@@ -97,7 +105,9 @@ class GatedFabric final : public fabric::Fabric {
 
   const std::shared_ptr<fabric::Fabric> real_;
   const size_t large_bytes_;
+  const std::optional<bool> pins_memory_;  // Instead of that of the real one.
   const std::shared_ptr<std::atomic<size_t>> registered_bytes_ = std::make_shared<std::atomic<size_t>>(0);
+  std::atomic<size_t> limit_bytes_{SIZE_MAX};
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   bool open_ = true;

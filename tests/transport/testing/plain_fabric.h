@@ -16,6 +16,7 @@ class PlainFabric final : public fabric::Fabric {
   explicit PlainFabric(std::shared_ptr<fabric::Fabric> real) : real_(std::move(real)) {}
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  bool pins_memory() const override { return real_->pins_memory(); }
   bool sends_can_wait() const override { return real_->sends_can_wait(); }
   size_t sge_max() const override { return real_->sge_max(); }
   bool sends_end_grants() const override { return real_->sends_end_grants(); }

@@ -93,6 +93,7 @@ class SpyFabric final : public fabric::Fabric {
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
 
   absl::string_view scheme() const override { return real_->scheme(); }
+  bool pins_memory() const override { return real_->pins_memory(); }
   bool carries_tls() const override { return real_->carries_tls(); }
   bool sends_can_wait() const override { return no_credits_ || (sends_may_wait_ && real_->sends_can_wait()); }
   // For the side that sends requests: it neither offers nor accepts credits (kFeatureCredits), so each slot
