@@ -20,14 +20,27 @@ namespace {
 // has recovered; its next shortage is logged again.
 constexpr int64_t kRecoveryNs = 10'000'000'000;
 
+absl::Duration IdleTime(const BufferPoolOptions& options, const fabric::Fabric* fabric) {
+  const bool is_dear = fabric != nullptr && fabric->pins_memory();
+  return options.idle.value_or(is_dear ? absl::Seconds(60) : absl::Seconds(4));
+}
+
 }  // namespace
+
+BufferPool::Core::Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options,
+                       Threads threads)
+    : slabs_(fabric, options.limit_bytes, this, waiters_),
+      worker_(slabs_, caches_, threads == Threads::kMayStart, IdleTime(options, fabric.get())) {}
 
 // ---- Taking
 
 Block* BufferPool::Core::Acquire(size_t size_bytes, Shortage& why) {
   const size_t size_class = ClassOf(size_bytes);
   if (Block* const block = TakeCached(size_class); block != nullptr) return block;
-  Block* const block = AcquireShared(size_class, /*dear=*/true, why);
+  // The connections of a poller wait for this thread. So it registers no more for a small buffer than TryAcquire() does.
+  const bool on_poller = BufferCache::current_ != nullptr;
+  const bool by_slab = on_poller && worker_.available() && IsSmall(size_class);
+  Block* const block = AcquireShared(size_class, by_slab ? Growth::kSlab : Growth::kAny, why);
   if (block == nullptr) TellShort(size_class, why);
   return block;
 }
@@ -35,10 +48,10 @@ Block* BufferPool::Core::Acquire(size_t size_bytes, Shortage& why) {
 Block* BufferPool::Core::TryAcquire(size_t size_bytes, Shortage& why) {
   const size_t size_class = ClassOf(size_bytes);
   if (Block* const block = TakeCached(size_class); block != nullptr) return block;
-  return AcquireShared(size_class, /*dear=*/!worker_.available(), why);
+  return AcquireShared(size_class, worker_.available() ? Growth::kCheap : Growth::kAny, why);
 }
 
-Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& why) {
+Block* BufferPool::Core::AcquireShared(size_t size_class, Growth growth, Shortage& why) {
   why = Shortage::kTooLarge;
   if (!slabs_.CanEverHold(size_class)) return nullptr;
   if (Block* const block = slabs_.Take(size_class); block != nullptr) return Leased(block);
@@ -46,11 +59,7 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, bool dear, Shortage& w
   // fits.
   const bool reuse = !IsSmall(size_class) && !slabs_.GrowsWithoutUnmapping(size_class);
   Block* block = reuse ? slabs_.TakeLarger(size_class) : nullptr;
-  if (block == nullptr) {
-    block = dear                              ? slabs_.Grow(size_class, why)
-            : slabs_.GrowsCheaply(size_class) ? GrowBySlab(size_class, why)
-                                              : GrowElsewhere(size_class, why);
-  }
+  if (block == nullptr) block = Grow(size_class, growth, why);
   // Another thread may have just mapped one.
   if (block == nullptr) block = slabs_.Take(size_class);
   if (block == nullptr) block = slabs_.TakeLarger(size_class);
@@ -67,11 +76,17 @@ void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
                                         absl::string_view(Explain(why, ClassBytes(size_class)).message())));
 }
 
+Block* BufferPool::Core::Grow(size_t size_class, Growth growth, Shortage& why) {
+  if (growth == Growth::kAny) return slabs_.Grow(size_class, why);
+  if (growth == Growth::kSlab || slabs_.GrowsCheaply(size_class)) return GrowBySlab(size_class, why);
+  return GrowElsewhere(size_class, why);
+}
+
 Block* BufferPool::Core::GrowBySlab(size_t size_class, Shortage& why) {
   bool more = false;
   Block* const block = slabs_.GrowBySlab(size_class, why, more);
-  if (block != nullptr && more) worker_.RequestGrowth(size_class);  // For the next calls.
-  if (block == nullptr && why == Shortage::kRefused && slabs_.idle_bytes() > 0) {
+  if (block != nullptr && more) worker_.RequestGrowthAhead(size_class);  // For the next calls.
+  if (block == nullptr && why == Shortage::kRefused && slabs_.CanUnmapSlab()) {
     why = worker_.RequestGrowth(size_class);  // It unmaps what is idle.
   }
   return block;
@@ -263,9 +278,7 @@ bool BufferPool::CanEverHold(size_t size_bytes) const {
 
 void BufferPool::GiveBackIdle() { core_->worker().GiveBackIdle(); }
 
-absl::Duration BufferPool::IdleTime(const BufferPoolOptions& options, const fabric::Fabric& fabric) {
-  return options.idle.value_or(fabric.pins_memory() ? absl::Seconds(60) : absl::Seconds(4));
-}
+absl::Duration BufferPool::idle() const { return core_->worker().idle(); }
 
 size_t BufferPool::CapacityOf(size_t size_bytes) { return ClassBytes(ClassOf(size_bytes)); }
 

@@ -102,9 +102,9 @@ struct BufferClassStats {
 // one that is larger: of up to twice the size or, below 293 KiB, of any class up to there. Buffers up to 293 KiB are cut
 // from slabs of 2 MiB, on transparent huge pages where there are any, and those up to 51 KiB from parts of 256 KiB of
 // these; a larger buffer is a region of its own. Over RDMA a class that has 16 MiB or more grows by larger slabs, a quarter
-// of what it has and 16 MiB at most, since the NIC is asked once for each; but by slabs of 2 MiB where an eighth of what is
-// left of the limit is less. A returned buffer is kept for the next of its class. A slab, or a large
-// buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
+// of what it has and 16 MiB at most (4 MiB if they are cut into parts), since the NIC is asked once for each; but by slabs of
+// 2 MiB where an eighth of what is left of the limit is less. A returned buffer is kept for the next of its class. A slab, or
+// a large buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
 // for BufferPoolOptions::idle.
 // Thread:   any. No lock is held while memory is mapped, registered or unmapped.
 // Lifetime: the destructor waits for the pool's thread, and returns all memory that is not leased.
@@ -124,6 +124,8 @@ class BufferPool {
 
   // `size_bytes` >= 1. ResourceExhausted: the limit is reached, the system has no memory, or memlock is too
   // small; the message says which.
+  // On a poller no more than a slab of 2 MiB is registered here for a small buffer, as by TryAcquire(). If the system refuses
+  // that, and idle memory can make room, this fails, and the pool's thread unmaps it.
   absl::StatusOr<Lease> Acquire(size_t size_bytes);
 
   // For a poller: as Acquire(), but never registers or unmaps a large buffer on this thread; it starts that
@@ -172,8 +174,8 @@ class BufferPool {
   // Of the sizes of which there are any, the smallest first. The counts are taken one after the other.
   std::vector<BufferClassStats> classes() const;
 
-  // BufferPoolOptions::idle of a pool of `fabric`.
-  static absl::Duration IdleTime(const BufferPoolOptions& options, const fabric::Fabric& fabric);
+  // BufferPoolOptions::idle, or what that is by default with this pool's fabric.
+  absl::Duration idle() const;
 
   // What a buffer of `size_bytes` takes of the limit.
   static size_t CapacityOf(size_t size_bytes);

@@ -20,10 +20,7 @@ namespace hawser::transport {
 // Lifetime: deletes itself when the pool and the last lease are gone.
 class BufferPool::Core {
  public:
-  Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options, Threads threads)
-      : idle_(fabric != nullptr ? IdleTime(options, *fabric) : absl::InfiniteDuration()),
-        slabs_(std::move(fabric), options.limit_bytes, this, waiters_),
-        worker_(slabs_, caches_, threads == Threads::kMayStart, idle_) {}
+  Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolOptions& options, Threads threads);
 
   // See BufferPool. Null: `why` says why.
   internal::Block* Acquire(size_t size_bytes, Shortage& why);
@@ -54,9 +51,14 @@ class BufferPool::Core {
   PoolWorker& worker() { return worker_; }
 
  private:
-  // `dear`: registers and unmaps large memory on this thread, where it must.
-  internal::Block* AcquireShared(size_t size_class, bool dear, Shortage& why);
-  // For a poller, where GrowsCheaply().
+  // What may be registered on this thread.
+  enum class Growth : uint8_t {
+    kAny,    // Large memory as well; and it is unmapped where it must be.
+    kSlab,   // A slab of 2 MiB, for a small class. Memory is unmapped only at the limit.
+    kCheap,  // The same, where GrowsCheaply(). Otherwise the pool's thread does it.
+  };
+  internal::Block* AcquireShared(size_t size_class, Growth growth, Shortage& why);
+  internal::Block* Grow(size_t size_class, Growth growth, Shortage& why);
   internal::Block* GrowBySlab(size_t size_class, Shortage& why);
   internal::Block* GrowElsewhere(size_t size_class, Shortage& why);
 
@@ -72,7 +74,6 @@ class BufferPool::Core {
   std::atomic<uint64_t> leased_bytes_{0};
   std::atomic<int64_t> short_until_ns_{0};  // When the pool counts as recovered.
   std::atomic<uint64_t> refusals_{0};
-  const absl::Duration idle_;
   MemoryWaiters waiters_;
   BufferCaches caches_;
   SlabStore slabs_;

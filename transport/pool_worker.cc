@@ -12,19 +12,30 @@ namespace {
 // Shorter than what a caller waits before it tries again (BufferPool, kRefused).
 constexpr absl::Duration kRefusedFor = absl::Milliseconds(50);
 
+// The classes that are cut from parts share slabs.
+size_t OneOfThoseInParts(size_t size_class) { return IsInParts(size_class) ? 0 : size_class; }
+
 }  // namespace
 
 PoolWorker::PoolWorker(SlabStore& slabs, BufferCaches& caches, bool may_start_thread, absl::Duration idle)
     : slabs_(slabs), caches_(caches), interval_(idle / 2), available_(may_start_thread) {}
 
 Shortage PoolWorker::RequestGrowth(size_t size_class) {
+  return Request({.is_ahead = false, .size_class = OneOfThoseInParts(size_class)});
+}
+
+void PoolWorker::RequestGrowthAhead(size_t size_class) {
+  Request({.is_ahead = true, .size_class = OneOfThoseInParts(size_class)});
+}
+
+Shortage PoolWorker::Request(const Wanted& wanted) {
   absl::MutexLock lock(&mutex_);
-  if (const auto refused = refused_.find(size_class); refused != refused_.end()) {
+  if (const auto refused = refused_.find(wanted); refused != refused_.end()) {
     if (absl::Now() < refused->second) return Shortage::kRefused;
     refused_.erase(refused);
   }
   if (!Start()) return Shortage::kRefused;
-  if (wanted_.insert(size_class).second) changed_.Signal();
+  if (wanted_.insert(wanted).second) changed_.Signal();
   return Shortage::kGrowing;
 }
 
@@ -54,15 +65,16 @@ void PoolWorker::Run() {
   absl::Time next_step = absl::InfiniteFuture();
   while (!stopping_) {
     if (!wanted_.empty()) {
-      const size_t size_class = *wanted_.begin();
+      const Wanted wanted = *wanted_.begin();
       Shortage why;
       mutex_.Unlock();
-      const bool grown = slabs_.GrowIdle(size_class, why);
+      const bool grown = wanted.is_ahead ? slabs_.GrowAhead(wanted.size_class, why)
+                                         : slabs_.GrowIdle(wanted.size_class, why);
       mutex_.Lock();
-      wanted_.erase(size_class);
-      if (!grown && why == Shortage::kRefused) refused_[size_class] = absl::Now() + kRefusedFor;
+      wanted_.erase(wanted);
+      if (!grown && why == Shortage::kRefused) refused_[wanted] = absl::Now() + kRefusedFor;
       mutex_.Unlock();
-      slabs_.TellWaiters(size_class);
+      slabs_.TellWaiters(wanted.size_class);
       NoteIdle();  // Perhaps no waiter takes it.
       mutex_.Lock();
     } else if (!watching_.load(std::memory_order_relaxed)) {

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -33,6 +34,8 @@ class PoolWorker {
   // they count as one class here. Waiters for the class are told when the slab is there or was refused. kRefused to every
   // caller for 50 ms after it was, so that several waiters for the class do not cause requests to the system without end.
   Shortage RequestGrowth(size_t size_class);
+  // Asks for SlabStore::GrowAhead(), behind all that is needed now. No effect for 50 ms after that was refused.
+  void RequestGrowthAhead(size_t size_class);
 
   // There may be idle memory to be given back. A load if that is known.
   void NoteIdle() {
@@ -43,6 +46,8 @@ class PoolWorker {
   // later one could unmap.
   bool GiveBackIdle();
 
+  absl::Duration idle() const { return 2 * interval_; }
+
   // False: this is a child after fork(), where the thread is not, and locks may be held for ever.
   bool Stop();
 
@@ -50,6 +55,14 @@ class PoolWorker {
   // A slab is kept, for the next small call.
   static constexpr size_t kKeepBytes = kSlabBytes;
 
+  // What is needed now before what is ahead of need: the order of wanted_.
+  struct Wanted {
+    bool is_ahead;
+    size_t size_class;
+    auto operator<=>(const Wanted&) const = default;
+  };
+
+  Shortage Request(const Wanted& wanted);
   void StartWatching();
   // False: no thread can be had.
   bool Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -66,8 +79,8 @@ class PoolWorker {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<size_t> wanted_ ABSL_GUARDED_BY(mutex_);               // Classes; being mapped, too.
-  std::map<size_t, absl::Time> refused_ ABSL_GUARDED_BY(mutex_);  // Until when a class is.
+  std::set<Wanted> wanted_ ABSL_GUARDED_BY(mutex_);               // Being mapped, too.
+  std::map<Wanted, absl::Time> refused_ ABSL_GUARDED_BY(mutex_);  // Until when it is.
   std::thread thread_;
 };
 

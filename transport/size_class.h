@@ -17,8 +17,10 @@ namespace hawser::transport {
 // A slab is one transparent huge page. https://docs.kernel.org/admin-guide/mm/transhuge.html
 inline constexpr size_t kSlabBytes = size_t{2} << 20;
 // Where registering is dear (Fabric::pins_memory()), the next slab of a class has a quarter of the bytes that the class has
-// already, as a power of two, from kSlabBytes to this.
+// already, as a power of two, from kSlabBytes to this; if it is cut from parts, to kPartsBytesMax: receive rings, which
+// connections keep, hold one for as long as a single one of its buffers is in use.
 inline constexpr size_t kSlabBytesMax = size_t{16} << 20;
+inline constexpr size_t kPartsBytesMax = size_t{4} << 20;
 
 // The smallest classes are cut from parts of a slab. So a class of which a single buffer is leased takes a part from the
 // others, not a slab.

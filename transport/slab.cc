@@ -88,21 +88,24 @@ Block* SlabList::AddAndTake(Slab* slab) {
   return block;
 }
 
-Slab* SlabList::TakeIdle() {
+Slab* SlabList::TakeIdle(size_t bytes_min, size_t bytes_max, bool marked_only) {
   std::lock_guard<Mutex> lock(mutex_);
-  return RemoveIdle(groups_[kIdle]);
+  Slab* const slab = FindIdle(bytes_min, bytes_max, marked_only);
+  if (slab == nullptr) return nullptr;
+  use_.buffers -= slab->block_count;
+  Unlink(slab);
+  busy_bytes_->fetch_add(slab->size_bytes, std::memory_order_seq_cst);
+  return slab;
 }
 
-Slab* SlabList::TakeIdleSinceMark() {
-  std::lock_guard<Mutex> lock(mutex_);
+Slab* SlabList::FindIdle(size_t bytes_min, size_t bytes_max, bool marked_only) const {
+  if (bytes_min > kSlabBytes && larger_idle_ == 0) return nullptr;
   Slab* slab = groups_[kIdle];
-  while (slab != nullptr && !slab->marked) slab = slab->next;
-  if (larger_idle_ != 0) {
-    Slab* larger = slab;
-    while (larger != nullptr && !(larger->marked && larger->size_bytes > kSlabBytes)) larger = larger->next;
-    if (larger != nullptr) slab = larger;
+  while (slab != nullptr &&
+         (slab->size_bytes < bytes_min || slab->size_bytes > bytes_max || (marked_only && !slab->marked))) {
+    slab = slab->next;
   }
-  return RemoveIdle(slab);
+  return slab;
 }
 
 void SlabList::MarkIdle() {
@@ -157,14 +160,6 @@ void SlabList::Unlink(Slab* slab) {
   if (slab->group == kIdle && slab->size_bytes > kSlabBytes) --larger_idle_;
   if (slab->next != nullptr) slab->next->previous = slab->previous;
   (slab->previous != nullptr ? slab->previous->next : groups_[slab->group]) = slab->next;
-}
-
-Slab* SlabList::RemoveIdle(Slab* slab) {
-  if (slab == nullptr) return nullptr;
-  use_.buffers -= slab->block_count;
-  Unlink(slab);
-  busy_bytes_->fetch_add(slab->size_bytes, std::memory_order_seq_cst);
-  return slab;
 }
 
 }  // namespace hawser::transport

@@ -87,8 +87,9 @@ class alignas(64) SlabList {
   void Add(Slab* slab);
   internal::Block* AddAndTake(Slab* slab);
 
-  // An idle slab, which leaves the list but stays counted in `busy_bytes`. Null: there is none.
-  Slab* TakeIdle();
+  // An idle slab of so many bytes, which leaves the list but stays counted in `busy_bytes`. `marked_only`: it has been idle
+  // since the last MarkIdle(). Null: there is none.
+  Slab* TakeIdle(size_t bytes_min = 0, size_t bytes_max = SIZE_MAX, bool marked_only = false);
 
   struct Use {
     uint64_t buffers = 0;  // That its slabs are divided into.
@@ -99,14 +100,12 @@ class alignas(64) SlabList {
     return use_;
   }
 
-  bool HasIdle() {
+  // One that TakeIdle(0, bytes_max) would return.
+  bool HasIdle(size_t bytes_max = SIZE_MAX) {
     std::lock_guard<Mutex> lock(mutex_);
-    return groups_[kIdle] != nullptr;
+    return FindIdle(0, bytes_max, /*marked_only=*/false) != nullptr;
   }
 
-  // The same for a slab that has been idle since the last MarkIdle(); one of more than kSlabBytes first, since one of
-  // those is kept.
-  Slab* TakeIdleSinceMark();
   void MarkIdle();
 
  private:
@@ -120,7 +119,7 @@ class alignas(64) SlabList {
   void Regroup(Slab* slab);
   void Link(Slab* slab, uint32_t group);
   void Unlink(Slab* slab);
-  Slab* RemoveIdle(Slab* slab);
+  Slab* FindIdle(size_t bytes_min, size_t bytes_max, bool marked_only) const;
 
   std::atomic<uint64_t>* busy_bytes_ = nullptr;
   Mutex mutex_;

@@ -68,21 +68,24 @@ void SlabStore::TellWaiters(size_t size_class) {
 
 bool SlabStore::GrowsCheaply(size_t size_class) {
   if (!IsSmall(size_class)) return false;
-  if (GrowsWithoutUnmapping(size_class)) return true;
-  return lists_[kParts].HasIdle() ||
+  return GrowsWithoutUnmapping(size_class) || HasIdleSmall(kSlabBytesMax);
+}
+
+bool SlabStore::HasIdleSmall(size_t bytes_max) {
+  return lists_[kParts].HasIdle(bytes_max) ||
          std::any_of(lists_.begin() + kPartClasses, lists_.begin() + kSmallClasses,
-                     [](SlabList& list) { return list.HasIdle(); });
+                     [&](SlabList& list) { return list.HasIdle(bytes_max); });
 }
 
 size_t SlabStore::NextSlabBytes(size_t size_class) {
   const size_t least = RegionBytes(size_class);
   if (!pins_memory_ || !IsSmall(size_class)) return least;
-  const size_t list = IsInParts(size_class) ? kParts : size_class;
-  const size_t buffer_bytes = list == kParts ? kPartBytes : ClassBytes(size_class);
-  const size_t quarter = lists_[list].use().buffers * buffer_bytes / 4;
+  const bool in_parts = IsInParts(size_class);
+  const size_t buffer_bytes = in_parts ? kPartBytes : ClassBytes(size_class);
+  const size_t quarter = lists_[ListOf(size_class)].use().buffers * buffer_bytes / 4;
   // An eighth of what is left, so that other classes can grow.
   const size_t left = limit_bytes_ - std::min(mapped_bytes(), limit_bytes_);
-  const size_t most = std::min({quarter, left / 8, kSlabBytesMax});
+  const size_t most = std::min({quarter, left / 8, in_parts ? kPartsBytesMax : kSlabBytesMax});
   return most <= least ? least : std::bit_floor(most);
 }
 
@@ -112,41 +115,73 @@ bool SlabStore::GrowIdle(size_t size_class, Shortage& why) {
   return slab != nullptr;
 }
 
+bool SlabStore::GrowAhead(size_t size_class, Shortage& why) {
+  const size_t bytes = NextSlabBytes(size_class);
+  if (bytes <= RegionBytes(size_class) || HasIdleSmall(bytes)) return true;
+  std::unique_ptr<Slab> made = MapLargerSlab(size_class, bytes, why);
+  if (made == nullptr) return why == Shortage::kGrowing;
+  Slab* const slab = AddMapped(std::move(made), size_class);
+  lists_[slab->size_class].Add(slab);
+  return true;
+}
+
 // For blocks of the class: into parts, if it is one of those.
 void SlabStore::Cut(Slab* slab, size_t size_class) {
   if (IsInParts(size_class)) return slab->CutIntoParts(kParts, core_);
   slab->Cut(size_class, ClassBytes(size_class), core_);
 }
 
-Slab* SlabStore::TakeIdleSmall() {
-  if (Slab* const slab = lists_[kParts].TakeIdle(); slab != nullptr) return slab;
-  for (size_t i = kPartClasses; i < kSmallClasses; ++i) {
-    if (Slab* const slab = lists_[i].TakeIdle(); slab != nullptr) return slab;
+Slab* SlabStore::TakeIdleSmall(size_t bytes_max) {
+  for (size_t bytes = kSlabBytes; bytes <= bytes_max; bytes *= 2) {
+    if (Slab* const slab = lists_[kParts].TakeIdle(0, bytes); slab != nullptr) return slab;
+    for (size_t i = kPartClasses; i < kSmallClasses; ++i) {
+      if (Slab* const slab = lists_[i].TakeIdle(0, bytes); slab != nullptr) return slab;
+    }
   }
   return nullptr;
 }
 
 // A slab that is divided for the class, is in no list, and counts as busy.
 Slab* SlabStore::MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why) {
-  if (Slab* const slab = IsSmall(size_class) ? TakeIdleSmall() : nullptr; slab != nullptr) {
-    Cut(slab, size_class);
+  const size_t least = RegionBytes(size_class);
+  const auto take_idle = [&](size_t bytes_max) {
+    Slab* const slab = IsSmall(size_class) ? TakeIdleSmall(bytes_max) : nullptr;
+    if (slab != nullptr) Cut(slab, size_class);
     return slab;
-  }
+  };
+  // A single buffer keeps a slab from all other classes. So a class that would not map such a large one takes it only if
+  // nothing can be mapped.
+  const size_t idle_max = pins_memory_ ? kSlabBytesMax : kSlabBytes;
+  Slab* idle = take_idle(GrowsWithoutUnmapping(size_class) ? NextSlabBytes(size_class) : idle_max);
+  if (idle != nullptr) return idle;
   why = Shortage::kRefused;
   if (!MapReserve()) return nullptr;
-  std::unique_ptr<Slab> made = MapSlab(slab_bytes, why);
-  if (made == nullptr && slab_bytes > RegionBytes(size_class)) made = MapSlab(RegionBytes(size_class), why);
-  if (made == nullptr && why == Shortage::kRefused && may_unmap && idle_bytes() > 0) {
-    Unmap(/*keep_bytes=*/0, /*marked_only=*/false);
-    made = MapSlab(RegionBytes(size_class), why);
+  std::unique_ptr<Slab> made;
+  if (slab_bytes > least) made = MapLargerSlab(size_class, slab_bytes, why);
+  if (made == nullptr) made = MapSlab(least, why);
+  if (made == nullptr && why == Shortage::kRefused) {
+    if ((idle = take_idle(idle_max)) != nullptr) return idle;
+    if (may_unmap && UnmapAtLeast(least)) made = MapSlab(least, why);
   }
-  if (made == nullptr) return nullptr;
-  Slab* const slab = made.get();
-  Cut(slab, size_class);
+  return made != nullptr ? AddMapped(std::move(made), size_class) : nullptr;
+}
+
+Slab* SlabStore::AddMapped(std::unique_ptr<Slab> slab, size_t size_class) {
+  Slab* const added = slab.get();
+  Cut(added, size_class);
   absl::MutexLock lock(&mutex_);
-  slabs_.emplace(slab->address, std::move(made));
+  slabs_.emplace(added->address, std::move(slab));
   ++registrations_;
-  return slab;
+  return added;
+}
+
+std::unique_ptr<Slab> SlabStore::MapLargerSlab(size_t size_class, size_t slab_bytes, Shortage& why) {
+  std::atomic<bool>& maps = maps_larger_[ListOf(size_class)];
+  why = Shortage::kGrowing;
+  if (maps.exchange(true, std::memory_order_acquire)) return nullptr;
+  std::unique_ptr<Slab> made = MapSlab(slab_bytes, why);
+  maps.store(false, std::memory_order_release);
+  return made;
 }
 
 // It counts as mapped and busy.
@@ -257,22 +292,41 @@ std::string SlabStore::refusal() const {
 
 // ---- Idle memory
 
+// What is kept is the smallest there is, of whatever class: a larger slab, of any class, goes before those of kSlabBytes.
 void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
-  for (size_t i : kLargestFirst) {
-    while (idle_bytes() > keep_bytes) {
-      Slab* const slab = marked_only ? lists_[i].TakeIdleSinceMark() : lists_[i].TakeIdle();
-      if (slab == nullptr) break;
-      const size_t bytes = slab->size_bytes;
-      std::unique_ptr<Slab> unmapped;
-      {
-        absl::MutexLock lock(&mutex_);
-        unmapped = Unregister(slab);
+  for (const size_t bytes_min : {kSlabBytes + 1, size_t{0}}) {
+    for (size_t i : kLargestFirst) {
+      while (idle_bytes() > keep_bytes) {
+        Slab* const slab = lists_[i].TakeIdle(bytes_min, SIZE_MAX, marked_only);
+        if (slab == nullptr) break;
+        UnmapTaken(slab);
       }
-      unmapped.reset();
-      Unclaim(bytes);
-      if (waiters_.any()) TellWaiters(kSizeClasses);
     }
   }
+}
+
+bool SlabStore::UnmapAtLeast(size_t bytes) {
+  if (idle_bytes() < bytes) return false;
+  for (size_t freed = 0; freed < bytes;) {
+    Slab* const victim = TakeVictim(bytes - freed);
+    if (victim == nullptr) break;  // Other threads were faster.
+    freed += victim->size_bytes;
+    UnmapTaken(victim);
+  }
+  return true;
+}
+
+// `slab` is in no list, and counts as busy until it is unmapped.
+void SlabStore::UnmapTaken(Slab* slab) {
+  const size_t bytes = slab->size_bytes;
+  std::unique_ptr<Slab> unmapped;
+  {
+    absl::MutexLock lock(&mutex_);
+    unmapped = Unregister(slab);
+  }
+  unmapped.reset();
+  Unclaim(bytes);
+  if (waiters_.any()) TellWaiters(kSizeClasses);
 }
 
 void SlabStore::MarkIdle() {

@@ -61,15 +61,22 @@ class SlabStore {
   // Growing takes no more than mapping a slab: nothing large has to be registered or unmapped for it.
   bool GrowsCheaply(size_t size_class);
   // Cuts an idle slab anew, or maps memory. Null: `why` is kAtLimit or kRefused.
-  // If the system refuses, idle memory is unmapped first, since it counts against memlock, too.
+  // If the system refuses, idle memory is unmapped, since it counts against memlock, too: no more than what is asked for,
+  // and nothing if less is idle.
   internal::Block* Grow(size_t size_class, Shortage& why) {
     return Grow(size_class, NextSlabBytes(size_class), /*may_unmap=*/true, why);
   }
-  // The same, for a small class, but maps no more than kSlabBytes and unmaps nothing. `more`: Grow() would have mapped more.
+  // The same, for a small class, but maps no more than kSlabBytes, and unmaps nothing where the system refuses. `more`: the
+  // class is so large now that GrowAhead() would map more.
   internal::Block* GrowBySlab(size_t size_class, Shortage& why, bool& more);
-  // The same, but the memory stays idle, for the next Take(). The caller notifies the waiters, whatever this
+  // The same as Grow(), but the memory stays idle, for the next Take(). The caller notifies the waiters, whatever this
   // returns.
   bool GrowIdle(size_t size_class, Shortage& why);
+  // The same for a class that will need more. Maps one larger slab, unless something is idle, another thread maps one for the
+  // class, or Grow() would map no larger one. Unmaps nothing. False: `why` is kRefused or kAtLimit.
+  bool GrowAhead(size_t size_class, Shortage& why);
+  // Idle memory, if unmapped, would make room for a small class where the system refuses.
+  bool CanUnmapSlab() const { return idle_bytes() >= kSlabBytes; }
   // Why the system refused last.
   std::string refusal() const;
 
@@ -113,13 +120,22 @@ class SlabStore {
     lists.back() = kParts;
     return lists;
   }();
-  Slab* TakeIdleSmall();
+  // An idle slab of at most `bytes_max`; the smallest.
+  Slab* TakeIdleSmall(size_t bytes_max);
+  bool HasIdleSmall(size_t bytes_max);
   internal::Block* Grow(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why);
   // What is mapped next for a class: RegionBytes(), or more (see kSlabBytesMax).
   size_t NextSlabBytes(size_t size_class);
   // `slab_bytes`: RegionBytes(), or more, which is tried first. `may_unmap`: see Grow().
   Slab* MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why);
   std::unique_ptr<Slab> MapSlab(size_t slab_bytes, Shortage& why);
+  // The same for one of more than kSlabBytes. Also null, with `why` kGrowing, if another thread maps one for the class.
+  std::unique_ptr<Slab> MapLargerSlab(size_t size_class, size_t slab_bytes, Shortage& why);
+  Slab* AddMapped(std::unique_ptr<Slab> slab, size_t size_class);
+  // Idle memory of `bytes` or a little more. False: less is idle.
+  bool UnmapAtLeast(size_t bytes);
+  void UnmapTaken(Slab* slab);
+  static size_t ListOf(size_t size_class) { return IsInParts(size_class) ? kParts : size_class; }
   bool MapReserve();
   // Reserves room for `bytes`, which count as busy from here on. `victims`: slabs that must be unmapped
   // first; `excess`: how much of them is not needed. False: there is not enough room.
@@ -140,6 +156,8 @@ class SlabStore {
   std::atomic<uint64_t> mapped_bytes_{0};  // Idle ones, too. Written under mutex_.
   std::atomic<uint64_t> reserve_busy_bytes_{0};
   std::array<SlabList, kLists> lists_;  // Locked after mutex_.
+  // A thread maps a larger slab for the list. Many threads at once would map more than a quarter of what the class has.
+  std::array<std::atomic<bool>, kLists> maps_larger_ = {};
 
   mutable absl::Mutex mutex_;
   std::map<const uint8_t*, std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mutex_);  // By address.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -221,6 +222,92 @@ TEST(PoolMemoryTest, LargerSlabsLeaveNothingOfTheLimitUnused) {
   EXPECT_LE(pool.stats().mapped_bytes, 256 * kMiB);
 }
 
+// What each slab had that was mapped for buffers of `size_bytes`, up to the limit of the pool. Then all of them are idle.
+std::vector<size_t> SlabsOfAll(BufferPool& pool, size_t size_bytes) {
+  std::vector<size_t> slabs;
+  std::vector<Lease> leases;
+  for (size_t mapped = 0;;) {
+    absl::StatusOr<Lease> lease = pool.Acquire(size_bytes);
+    if (!lease.ok()) return slabs;
+    leases.push_back(*std::move(lease));
+    const size_t now = pool.stats().mapped_bytes;
+    if (now != mapped) slabs.push_back(now - mapped);
+    mapped = now;
+  }
+}
+
+TEST(PoolMemoryTest, ALargerSlabTakesAnEighthOfWhatIsLeft) {
+  constexpr size_t kLimit = 128 * kMiB;
+  BufferPool pool(NewPinningFabric(), {.limit_bytes = kLimit}, BufferPool::Threads::kNone);
+  const std::vector<size_t> slabs = SlabsOfAll(pool, 64 * kKiB);
+  size_t left = kLimit;
+  for (const size_t bytes : slabs) {
+    EXPECT_LE(bytes, std::max(kSlab, left / 8)) << "of " << left;
+    left -= bytes;
+  }
+  EXPECT_EQ(left, 0u);
+  EXPECT_EQ(*std::max_element(slabs.begin(), slabs.end()), 8 * kMiB);
+}
+
+TEST(PoolMemoryTest, SlabsThatAreCutIntoPartsHaveFourMiBAtMost) {
+  BufferPool pool(NewPinningFabric(), {.limit_bytes = 256 * kMiB}, BufferPool::Threads::kNone);
+  const std::vector<size_t> slabs = SlabsOfAll(pool, 4 * kKiB);
+  EXPECT_EQ(*std::max_element(slabs.begin(), slabs.end()), 4 * kMiB);
+}
+
+uint64_t BuffersOf(BufferPool& pool, size_t size_bytes) {
+  uint64_t buffers = 0;
+  for (const BufferClassStats& each : pool.classes()) {
+    if (each.size_bytes == size_bytes) buffers = each.buffers;
+  }
+  return buffers;
+}
+
+TEST(PoolMemoryTest, TheSmallestIdleSlabIsTaken) {
+  constexpr size_t kLimit = 128 * kMiB;
+  BufferPool pool(NewPinningFabric(), {.limit_bytes = kLimit}, BufferPool::Threads::kNone);
+  const std::vector<size_t> slabs = SlabsOfAll(pool, 64 * kKiB);
+  const uint64_t registrations = pool.stats().registrations;
+  std::vector<Lease> leases;
+  for (uint64_t smallest = std::count(slabs.begin(), slabs.end(), kSlab); smallest > 0; --smallest) {
+    std::vector<Lease> of_one = Take(pool, kSlab / (128 * kKiB), 128 * kKiB);
+    leases.insert(leases.end(), std::make_move_iterator(of_one.begin()),
+                  std::make_move_iterator(of_one.end()));
+    EXPECT_EQ(BuffersOf(pool, 128 * kKiB), leases.size()) << "of a slab of 2 MiB";
+  }
+  EXPECT_EQ(leases.size() + TakeAll(pool, 128 * kKiB).size(), kLimit / (128 * kKiB));
+  EXPECT_EQ(pool.stats().registrations, registrations);
+}
+
+TEST(PoolMemoryTest, ALargerIdleSlabIsLeftToThoseThatNeedMuch) {
+  BufferPool pool(NewPinningFabric(), {}, BufferPool::Threads::kNone);
+  std::vector<Lease> leases = Take(pool, 8 * kSlab / (64 * kKiB), 64 * kKiB);
+  Take(pool, 1, 64 * kKiB);  // Of a slab of 4 MiB.
+  EXPECT_EQ(pool.stats().mapped_bytes, 20 * kMiB);
+  const std::vector<Lease> other = Take(pool, 1, 128 * kKiB);
+  EXPECT_EQ(pool.stats().mapped_bytes, 22 * kMiB);
+  EXPECT_EQ(BuffersOf(pool, 128 * kKiB), kSlab / (128 * kKiB));
+}
+
+TEST(PoolMemoryTest, OneLargerSlabOfAClassIsUnderWay) {
+  const std::shared_ptr<GatedFabric> fabric = NewPinningFabric(kSlab + 1);
+  BufferPool pool(fabric, {}, BufferPool::Threads::kNone);
+  const std::vector<Lease> leases = Take(pool, 8 * kSlab / (64 * kKiB), 64 * kKiB);
+  fabric->Close();
+  std::thread first([&] { Take(pool, 1, 64 * kKiB); });
+  fabric->AwaitCaller();
+  absl::Notification done;
+  std::thread second([&] {
+    Take(pool, 1, 64 * kKiB);
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience / 6)) << "it takes one of 2 MiB";
+  EXPECT_EQ(fabric->large_registrations(), 1);
+  fabric->Open();
+  first.join();
+  second.join();
+}
+
 TEST(PoolMemoryTest, WhereALargerSlabIsRefusedASmallOneServes) {
   const std::shared_ptr<GatedFabric> fabric = NewPinningFabric(kSlab + 1);
   fabric->Refuse(true);
@@ -249,6 +336,70 @@ TEST(PoolMemoryTest, NoPollerWaitsForALargerSlab) {
   EXPECT_EQ(pool.stats().registrations, registrations) << "of 4 MiB at least";
 }
 
+// Nor where code on it calls Acquire(), as messages do.
+TEST(PoolMemoryTest, AcquireOnAPollerMapsNoLargerSlab) {
+  const std::shared_ptr<GatedFabric> fabric = NewPinningFabric(kSlab + 1);
+  auto pool = std::make_shared<BufferPool>(fabric);
+  std::shared_ptr<MessagePool> messages = MessagePool::Create(pool);
+  absl::Notification done;
+  fabric->Close();
+  std::thread poller([&] {
+    MessageCache cache(*messages);
+    cache.Enter();
+    const std::vector<Lease> leases = Take(*pool, 12 * kSlab / (64 * kKiB), 64 * kKiB);
+    cache.Leave();
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience / 6));
+  fabric->AwaitCaller();  // The pool's thread.
+  fabric->Open();
+  poller.join();
+}
+
+TEST(PoolMemoryTest, AcquireOnAPollerMakesRoomAtTheLimit) {
+  auto pool = std::make_shared<BufferPool>(NewPinningFabric(), BufferPoolOptions{.limit_bytes = 16 * kMiB});
+  std::shared_ptr<MessagePool> messages = MessagePool::Create(pool);
+  Take(*pool, 1, 16 * kMiB);
+  MessageCache cache(*messages);
+  cache.Enter();
+  EXPECT_EQ(Take(*pool, 1, 4 * kKiB).size(), 1u);
+  cache.Leave();
+  EXPECT_EQ(pool->stats().mapped_bytes, kSlab);
+}
+
+TEST(PoolMemoryTest, GrowthAheadOfNeedUnmapsNothing) {
+  const std::shared_ptr<GatedFabric> fabric = NewPinningFabric(kSlab + 1);
+  BufferPool pool(fabric);
+  Take(pool, 1, 32 * kMiB);
+  fabric->Close();
+  std::vector<Lease> leases;
+  Shortage why;
+  while (leases.size() < 10 * kSlab / (64 * kKiB)) {
+    leases.push_back(pool.TryAcquire(64 * kKiB, why));
+    ASSERT_TRUE(leases.back());
+  }
+  fabric->AwaitCaller();  // The pool's thread, with 4 MiB.
+  fabric->SetLimit(fabric->registered_bytes());
+  fabric->Open();
+  EXPECT_TRUE(Eventually([&] { return fabric->refused_at_limit() > 0; }));
+  // It does one after the other.
+  fabric->SetLimit(SIZE_MAX);
+  Lease large;
+  EXPECT_TRUE(Eventually([&] { return static_cast<bool>(large = pool.TryAcquire(40 * kMiB, why)); }));
+  EXPECT_EQ(pool.stats().mapped_bytes, (32 + 20 + 40) * kMiB);
+}
+
+TEST(PoolMemoryTest, NoMoreIdleMemoryIsUnmappedThanIsNeeded) {
+  const std::shared_ptr<GatedFabric> fabric = NewPinningFabric();
+  BufferPool pool(fabric, {}, BufferPool::Threads::kNone);
+  Take(pool, 10, 8 * kMiB);
+  fabric->SetLimit(fabric->registered_bytes());
+  const std::vector<Lease> needed = Take(pool, 1, 7 * kMiB);
+  EXPECT_EQ(pool.stats().mapped_bytes, (9 * 8 + 7) * kMiB);
+  EXPECT_THAT(pool.Acquire(80 * kMiB), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(pool.stats().mapped_bytes, (9 * 8 + 7) * kMiB) << "all of it would not be enough";
+}
+
 // It is kept for a minute, and what it takes of memlock is needed.
 TEST(PoolMemoryTest, WhereTheSystemRefusesIdleMemoryMakesRoom) {
   for (const auto threads : {BufferPool::Threads::kNone, BufferPool::Threads::kMayStart}) {
@@ -259,9 +410,7 @@ TEST(PoolMemoryTest, WhereTheSystemRefusesIdleMemoryMakesRoom) {
     Take(pool, 1, 32 * kMiB);
     EXPECT_EQ(pool.stats().mapped_bytes, 32 * kMiB);
     // Small ones for a poller, which unmaps nothing that is large.
-    Take(pool, 1, 56 * kMiB);
-    EXPECT_EQ(pool.stats().mapped_bytes, 56 * kMiB);
-    fabric->SetLimit(57 * kMiB);
+    fabric->SetLimit(33 * kMiB);
     Lease small;
     Shortage why;
     EXPECT_TRUE(Eventually([&] { return static_cast<bool>(small = pool.TryAcquire(4 * kKiB, why)); }));
@@ -271,7 +420,7 @@ TEST(PoolMemoryTest, WhereTheSystemRefusesIdleMemoryMakesRoom) {
 
 TEST(PoolMemoryTest, WherePinningIsDearIdleMemoryIsKeptLonger) {
   const auto idle = [](bool pins, const BufferPoolOptions& options = {}) {
-    return BufferPool::IdleTime(options, GatedFabric(NewTestFabric(), SIZE_MAX, pins));
+    return BufferPool(std::make_shared<GatedFabric>(NewTestFabric(), SIZE_MAX, pins), options).idle();
   };
   EXPECT_EQ(idle(false), absl::Seconds(4));
   EXPECT_EQ(idle(true), absl::Seconds(60));
@@ -338,6 +487,17 @@ TEST(PoolMemoryTest, LargeBuffersGoBeforeTheSlabForTheNextSmallCall) {
   Take(pool, 1, 8 * kMiB);
   for (int i = 0; i < 3; ++i) pool.GiveBackIdle();
   EXPECT_EQ(pool.stats().mapped_bytes, kSlab);
+}
+
+TEST(PoolMemoryTest, ALargerSlabGoesBeforeASmallOneOfAnotherClass) {
+  BufferPool pool(NewPinningFabric(), {}, BufferPool::Threads::kNone);
+  const std::vector<Lease> held = Take(pool, 8 * kSlab / (4 * kKiB), 4 * kKiB);
+  std::vector<Lease> of_four_mib = Take(pool, 1, 4 * kKiB);
+  Take(pool, 1, 128 * kKiB);
+  of_four_mib.clear();
+  EXPECT_EQ(pool.stats().mapped_bytes, (8 * 2 + 4 + 2) * kMiB);
+  for (int i = 0; i < 3; ++i) pool.GiveBackIdle();
+  EXPECT_EQ(pool.stats().mapped_bytes, (8 * 2 + 2) * kMiB);
 }
 
 TEST(PoolMemoryTest, APoolThatGoesKeepsOnlyWhatIsLeased) {

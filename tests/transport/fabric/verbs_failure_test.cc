@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -595,6 +597,29 @@ TEST_P(VerbsFailureOnNicTest, AMemlockLimitIsNamed) {
   const absl::Status status = world.fabric->Register(world.memory.data(), 100).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(Message(status), AllOf(HasSubstr("ibv_reg_mr() of 100 bytes"), HasSubstr("ulimit -l")));
+}
+
+// A pool then registers larger regions, and keeps them longer.
+TEST_P(VerbsFailureOnNicTest, MemoryIsPinned) {
+  FakeWorld world(nic());
+  EXPECT_TRUE(world.fabric->pins_memory());
+  EXPECT_FALSE(CreateTcpFabric()->pins_memory());
+}
+
+// A poller registers 2 MiB, and another thread 16 MiB, which takes a millisecond.
+TEST(VerbsFailureTest, ARegistrationWaitsForNoOther) {
+  FakeWorld world;
+  absl::Notification done;
+  std::thread other;
+  world.verbs.during["ibv_reg_mr"] = [&] {
+    other = std::thread([&] {
+      EXPECT_THAT(world.fabric->Register(world.memory.data(), 100).status(), IsOk());  // And deregistered.
+      done.Notify();
+    });
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  };
+  EXPECT_THAT(world.fabric->Register(world.memory.data(), 200).status(), IsOk());
+  other.join();
 }
 
 TEST(VerbsFailureTest, AMemlockLimitIsNamedByWhateverPinsRings) {

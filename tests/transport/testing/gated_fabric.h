@@ -30,6 +30,7 @@ class GatedFabric final : public fabric::Fabric {
   }
   // As memlock: what would make more than `bytes` registered is refused.
   void SetLimit(size_t bytes) { limit_bytes_ = bytes; }
+  int refused_at_limit() const { return refused_at_limit_; }
   // Blocks until a registration waits.
   void AwaitCaller() {
     absl::MutexLock lock(&mutex_);
@@ -59,6 +60,7 @@ class GatedFabric final : public fabric::Fabric {
       if (refuses_) return absl::ResourceExhaustedError("the test refuses");
     }
     if (*registered_bytes_ + length_bytes > limit_bytes_) {
+      ++refused_at_limit_;
       return absl::ResourceExhaustedError("the test's limit is reached");
     }
     auto region = real_->Register(address, length_bytes);
@@ -108,6 +110,7 @@ class GatedFabric final : public fabric::Fabric {
   const std::optional<bool> pins_memory_;  // Instead of that of the real one.
   const std::shared_ptr<std::atomic<size_t>> registered_bytes_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<size_t> limit_bytes_{SIZE_MAX};
+  std::atomic<int> refused_at_limit_{0};
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   bool open_ = true;

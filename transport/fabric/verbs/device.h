@@ -119,7 +119,7 @@ class VerbsDevice {
   // look.
   void CloseUnused();
 
-  // Held while memory is registered or deregistered, or the device is opened or closed.
+  // Held while the device is opened or closed; shared while memory is registered or deregistered.
   absl::Mutex& opening() ABSL_LOCK_RETURNED(opening_) { return opening_; }
   void AddMemory(DeviceMemory* memory);
   void RemoveMemory(DeviceMemory* memory);

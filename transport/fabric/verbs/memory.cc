@@ -31,8 +31,11 @@ class VerbsMemory::Region final : public MemoryRegion {
   ~Region() override {
     if (memory_.device_.in_forked_child())
       return;  // A thread that does not exist in the child may hold a lock.
-    absl::MutexLock lock(&memory_.device_.opening());
-    memory_.alive_.erase(this);
+    absl::ReaderMutexLock lock(&memory_.device_.opening());
+    {
+      absl::MutexLock alive_lock(&memory_.mutex_);
+      memory_.alive_.erase(this);
+    }
     ibv_mr* const mr = memory_.mrs_[index()].exchange(nullptr, std::memory_order_relaxed);
     memory_.regions_.Remove(lkey_);
     if (mr != nullptr) memory_.device_.verbs().ibv_dereg_mr(mr);
@@ -69,9 +72,13 @@ absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(uint8_t* add
   auto region = std::make_unique<Region>(*this, *lkey, address, length_bytes);
   absl::Status registered;
   {
-    absl::MutexLock lock(&device_.opening());
+    // Shared: a poller that registers little does not wait for another thread that registers much.
+    absl::ReaderMutexLock lock(&device_.opening());
     if (!device_.gone()) registered = RegisterNow(*region);
-    if (registered.ok()) alive_.insert(region.get());
+    if (registered.ok()) {
+      absl::MutexLock alive_lock(&mutex_);
+      alive_.insert(region.get());
+    }
   }
   if (!registered.ok()) return registered;
   return region;
@@ -99,6 +106,7 @@ absl::Status VerbsMemory::RegisterNow(const Region& region) {
 }
 
 void VerbsMemory::Deregister() {
+  absl::MutexLock lock(&mutex_);
   for (const Region* region : alive_) {
     ibv_mr* const mr = mrs_[region->index()].exchange(nullptr, std::memory_order_relaxed);
     if (mr != nullptr) device_.verbs().ibv_dereg_mr(mr);
@@ -106,6 +114,7 @@ void VerbsMemory::Deregister() {
 }
 
 absl::Status VerbsMemory::RegisterAgain() {
+  absl::MutexLock lock(&mutex_);
   for (const Region* region : alive_) {
     if (absl::Status status = RegisterNow(*region); !status.ok()) return status;
   }

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/region_table.h"
 #include "hawser/transport/fabric/verbs/device.h"
@@ -50,7 +52,7 @@ class VerbsMemory final : public DeviceMemory {
  private:
   class Region;
 
-  // DeviceMemory, under its opening().
+  // DeviceMemory, under its opening(), which nothing shares then.
   void Deregister() override;
   absl::Status RegisterAgain() override;
   absl::Status RegisterNow(const Region& region);
@@ -61,7 +63,9 @@ class VerbsMemory final : public DeviceMemory {
   RegionTable regions_;
   // By index. Written before anybody has the lkey, and while the device has no user.
   const std::unique_ptr<std::atomic<ibv_mr*>[]> mrs_;
-  absl::flat_hash_set<const Region*> alive_;  // Guarded by opening() of the device.
+  // Locked after opening() of the device, and not while memory is registered for a caller.
+  absl::Mutex mutex_;
+  absl::flat_hash_set<const Region*> alive_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::fabric
