@@ -17,12 +17,16 @@ namespace hawser {
 class ForkMark {
  public:
   ForkMark();
+  // A mark for which every process is a child: one test then finds the fork, and another rare case besides.
+  static ForkMark OfNoProcess() { return ForkMark(UINT64_MAX); }
 
   // This process is a child of the one in which the mark was made, or a child of a child. Costs one load: it
   // is asked at every post, where getpid(2) would be a system call.
   bool in_child() const { return generation.load(std::memory_order_relaxed) != made_in_; }
 
  private:
+  explicit ForkMark(uint64_t made_in) : made_in_(made_in) {}
+
   // fork() calls on the way to this process, counted in the children.
   static std::atomic<uint64_t> generation;
 

@@ -25,7 +25,7 @@ struct Snapshot {
   refusals @12 :List(Refusal);
   configuration @13 :List(Setting);
   tls @14 :Tls;
-  channels @15 :List(Channel);  # Of the process, to other servers; by address; 200 at most.
+  channels @15 :List(Channel);  # Of the process, to other servers, each connection; by address; 200 at most.
   channelsLeftOut @16 :UInt64;
   channelTotals @17 :ChannelCounts;  # Of all channels that there ever were in this process.
   channelCallsWaiting @18 :UInt64;   # Of all channels that there are.
@@ -184,8 +184,9 @@ struct Tls {
   failed @2 :UInt64;   # A peer that left before the end is not in here.
 }
 
+# A connection of a channel: it has one, unless ChannelOptions::connections says otherwise.
 struct Channel {
-  address @0 :Text;  # "tcp://kv1:7470".
+  address @0 :Text;  # "tcp://kv1:7470"; of several connections: "tcp://kv1:7470 (connection 2 of 4)".
   state @1 :Text;    # "connecting", "ready", "transient failure", "closed".
   counts @2 :ChannelCounts;
   callsWaiting @3 :UInt64;  # For a connection, or for a free slot.

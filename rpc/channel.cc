@@ -127,16 +127,16 @@ absl::StatusOr<Buffer> Channel::AllocateBuffer(size_t size_bytes) {
   return core_->AllocateBuffer(size_bytes);
 }
 
-void Channel::Close() { core_->Close(absl::CancelledError("the channel was closed")); }
+void Channel::Close() { core_->CloseChannel(absl::CancelledError("the channel was closed")); }
 
 void Channel::OnClosed(absl::AnyInvocable<void()> callback) { core_->OnClosed(std::move(callback)); }
 
-ChannelState Channel::state() const { return core_->state(); }
+ChannelState Channel::state() const { return core_->channel_state(); }
 
 const std::string& Channel::peer_address() const { return core_->peer_address(); }
 
 PeerIdentity Channel::peer_identity() const {
-  return core_->poller().usable_in_this_process() ? *core_->peer_identity() : PeerIdentity();
+  return core_->poller().usable_in_this_process() ? *core_->channel_peer_identity() : PeerIdentity();
 }
 
 PollerStats Channel::poller_stats() const {

@@ -29,11 +29,13 @@ class ChannelCore;  // rpc/internal/channel_core.h
 //           reconnects with backoff by itself. It then sends calls that were not sent yet, whose method is
 //           idempotent, or that the server refused unrun because it goes away. If an attempt to connect fails
 //           meanwhile, only calls with CallOptions::wait_for_ready go on waiting. (A channel from
-//           ServerContext::peer() has one connection.)
+//           ServerContext::peer() has one connection.) With several connections (ChannelOptions::connections)
+//           the calls of one that is lost, or of a server that goes away, end or are sent again by the same
+//           rules, over the others at once; new calls go to the others.
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits until the first attempt
-  // ends. If the server refuses it for lack of room (ResourceExhausted), it tries again within
+  // ends; with several connections, until one of them is ready, or the first attempts of all have failed. If the server refuses it for lack of room (ResourceExhausted), it tries again within
   // ChannelOptions::connect_timeout. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs).
   // auto: RDMA if this machine has it, it leads to the peer, and the peer listens on it, else TCP; with
   // require_encryption always TCP. The choice holds for the channel's life, also when it reconnects.
@@ -76,7 +78,7 @@ class Channel {
   const std::string& peer_address() const;
 
   // The names in the certificate of the server or, for a channel from ServerContext::peer(), of the client: those of the
-  // current connection; not authenticated while there is none, or without credentials, or in a child after fork(). From any
+  // current connection (of several: one that is up); not authenticated while there is none, or without credentials, or in a child after fork(). From any
   // thread; a copy. Not that of an answer, which may come over an earlier connection. With credentials every server has
   // the name that was asked for.
   PeerIdentity peer_identity() const;
@@ -84,7 +86,7 @@ class Channel {
   // Why an auto:// channel took TCP and not RDMA. Otherwise empty.
   const std::string& why_not_rdma() const { return why_not_rdma_; }
 
-  // What the poller of this channel has decided, for this and other channels on it. After fork(), in the child: nothing.
+  // What the poller of this channel, or of its first connection, has decided, for this and other channels on it. After fork(), in the child: nothing.
   PollerStats poller_stats() const;
 
   // For generated code and the library.

@@ -109,6 +109,15 @@ struct ChannelOptions {
   // year. A max below min counts as min.
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
+  // Connections to the one target, from 1 to 16. Each has its own queue pair, source port and slots, and is served by the next
+  // poller of the runtime here, and of the server there. A call goes to the connection that is ready and has the fewest calls;
+  // those that are alike take turns. The channel is ready while one of them is. One that is lost is dialed again by itself.
+  // More than one helps where one is the limit: one poller of the server, one path of a network that spreads flows over
+  // several (ECMP, link aggregation), or what one queue pair of a NIC carries. Each costs at both sides what a connection
+  // costs: up to 152 KiB of registered memory with 32 slots, pinned over RDMA. Callbacks of different calls may then run at
+  // once, on the pollers of their connections, and calls do not leave in the order of Send(). With `services` only 1:
+  // they belong to the session of one connection. See guide.md, "Several connections".
+  int connections = 1;
   // What this client offers to the server (server push). The client dials a second, reverse connection for
   // them. With credentials only the server that it has authenticated can call them. The services outlive the
   // channel. Their handlers run on the channel's poller.

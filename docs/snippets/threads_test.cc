@@ -98,6 +98,22 @@ TEST(ThreadsTest, AChannelMayHaveAPollerOfItsOwn) {
   EXPECT_TRUE(Write(PagesStub(*channel), 1, "one").ok());
 }
 
+absl::StatusOr<std::shared_ptr<hawser::Channel>> ConnectFourTimes(const std::string& uri) {
+  // snippet: connections
+  hawser::ChannelOptions options;
+  options.connections = 4;
+  return hawser::Channel::Connect(uri, std::move(options));
+  // end of snippet
+}
+
+TEST(ThreadsTest, AChannelMayHaveSeveralConnections) {
+  PlainPages store;
+  hawser::Server server;
+  const auto channel = ConnectFourTimes(Serve(server, store));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(Write(PagesStub(*channel), 1, "one").ok());
+}
+
 void Log(const std::string& line) { EXPECT_THAT(line, ::testing::StartsWith("spins for ")); }
 
 TEST(ThreadsTest, APollerTellsWhatItDecided) {

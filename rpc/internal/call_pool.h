@@ -31,6 +31,9 @@ class CallPool {
   // No more calls are created: the return of the last one closes the owner. True: none is in use.
   bool CloseWhenIdle();
 
+  // A hint: it changes meanwhile.
+  size_t in_use() const { return out_.load(std::memory_order_relaxed); }
+
  private:
   class FreeList {
    public:

@@ -16,6 +16,7 @@ struct CallStage {
     kQueued,     // Waits for a connection or a slot.
     kSent,       // On a connection.
     kReturning,  // Will be sent again, once the fabric does not need the request any more.
+    kCarried,    // Another connection of the channel carries it.
     kEnding,     // Has its result, which is handed over in the next turn.
     kEnded,
     kImpossible,
@@ -24,6 +25,7 @@ struct CallStage {
     kQueue,         // It cannot be sent now.
     kSend,          // A connection has accepted it.
     kAwaitRequest,  // It was not run, or is idempotent: it will be sent again.
+    kCarry,         // Another connection of the channel takes its request.
     kEndSoon,       // It has its result, and no callback may run now.
     kHandOver,      // The caller gets the result.
   };
@@ -32,19 +34,21 @@ struct CallStage {
 
 inline CallStage::State CallStage::Next(State state, Event event) {
   constexpr State kQueued = State::kQueued, kSent = State::kSent, kReturning = State::kReturning,
-                  kEnding = State::kEnding, kEnded = State::kEnded, kNone = State::kImpossible;
+                  kCarried = State::kCarried, kEnding = State::kEnding, kEnded = State::kEnded,
+                  kNone = State::kImpossible;
+  // By event first: the event is known where this is called, so the address of its row is a constant.
   // clang-format off
-  static constexpr State kNext[6][5] = {
-      //               queue    send   await req.  end soon  hand over
-      /* kNew       */ {kQueued, kSent, kNone,      kEnding,  kNone},
-      /* kQueued    */ {kQueued, kSent, kNone,      kEnding,  kNone},
-      /* kSent      */ {kNone,   kNone, kReturning, kEnding,  kEnded},
-      /* kReturning */ {kQueued, kSent, kNone,      kEnding,  kNone},
-      /* kEnding    */ {kNone,   kNone, kNone,      kNone,    kEnded},
-      /* kEnded     */ {kNone,   kNone, kNone,      kNone,    kNone},
+  static constexpr State kNext[6][7] = {
+      //                  new       queued    sent        returning carried   ending  ended
+      /* queue         */ {kQueued,  kQueued,  kNone,      kQueued,  kQueued,  kNone,  kNone},
+      /* send          */ {kSent,    kSent,    kNone,      kSent,    kSent,    kNone,  kNone},
+      /* await request */ {kNone,    kNone,    kReturning, kNone,    kNone,    kNone,  kNone},
+      /* carry         */ {kCarried, kCarried, kNone,      kCarried, kCarried, kNone,  kNone},
+      /* end soon      */ {kEnding,  kEnding,  kEnding,    kEnding,  kEnding,  kNone,  kNone},
+      /* hand over     */ {kNone,    kNone,    kEnded,     kNone,    kEnded,   kEnded, kNone},
   };
   // clang-format on
-  return kNext[static_cast<int>(state)][static_cast<int>(event)];
+  return kNext[static_cast<int>(event)][static_cast<int>(state)];
 }
 
 // Which of the two has come: the result, or the caller that asks for it.

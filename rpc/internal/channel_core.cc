@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "hawser/base/check.h"
 #include "hawser/base/option_range.h"
+#include "hawser/rpc/internal/connection_group.h"
 #include "hawser/rpc/internal/credentials.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/server_core.h"
@@ -26,6 +27,10 @@ constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
 // The most results that are handed over in one turn. The poller's other work waits meanwhile.
 constexpr int kHandedOverMax = 256;
+
+// Each connection has receives at both sides, and more of them than a server has pollers, or a network has paths, only take
+// memory. A server admits 16384 connections of one host.
+constexpr int64_t kConnectionsMax = 16;
 
 // How old an error of an attempt to connect is when its text begins to say so.
 constexpr int64_t kNewNs = 10'000'000;
@@ -52,6 +57,16 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   return offers;
 }
 
+// What the server sends goes over the reverse connection of one session, and a session has one forward connection.
+absl::Status CheckOneSession(const ChannelOptions& options) {
+  if (options.connections == 1 || options.services.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("ChannelOptions::connections is ", options.connections,
+                   ", and ChannelOptions::services is not empty: services belong to the session of one "
+                   "connection; offer them on a channel "
+                   "of their own, which has one"));
+}
+
 absl::Status CheckRanges(const ChannelOptions& options) {
   constexpr absl::Duration kBackoffMost = absl::Hours(24 * 365);
   return FirstError(
@@ -61,8 +76,9 @@ absl::Status CheckRanges(const ChannelOptions& options) {
                   absl::InfiniteDuration()),
       CheckOption("ChannelOptions::backoff_min", options.backoff_min, absl::Milliseconds(1), kBackoffMost),
       CheckOption("ChannelOptions::backoff_max", options.backoff_max, absl::Milliseconds(1), kBackoffMost),
+      CheckOption("ChannelOptions::connections", int64_t{options.connections}, int64_t{1}, kConnectionsMax),
       transport::Connection::CheckOptions(options.connection),
-      CheckReadLimits(options.read, "ChannelOptions::read"));
+      CheckReadLimits(options.read, "ChannelOptions::read"), CheckOneSession(options));
 }
 
 // With several devices: the device of the local address, or of the route to the target. Names are not looked
@@ -116,25 +132,43 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
         "here");
   }
   options.runtime = nullptr;  // The channel holds its reference in another member.
-  transport::Poller& poller = (*runtime)->NextPoller();
   const std::string address = parsed->ToString();
-  std::shared_ptr<ChannelCore> core(
-      new ChannelCore(*std::move(runtime), poller, address, std::move(options)));
-  core->dials_ = true;
-  core->entry_.emplace(address, core->queue_.size());
-  core->outgoing_ = OutgoingCalls::Process().To(address, poller);
-  core->uri_ = *std::move(parsed);
-  core->security_ = std::move(security);
-  if (*offers != nullptr) (*offers)->gate = core->gate_;
-  core->offers_ = *std::move(offers);
-  poller.Run([core, insists] {
-    core->self_ = core;
-    if (insists) {
-      core->insists_until_ns_ = transport::After(core->poller_.now_ns(), core->options_.connect_timeout);
+  const int connections = options.connections;
+  std::vector<std::shared_ptr<ChannelCore>> cores;
+  for (int number = 0; number < connections; ++number) {
+    transport::Poller& poller = (*runtime)->NextPoller();
+    std::shared_ptr<ChannelCore> core(new ChannelCore(*runtime, poller, address, options));
+    core->dials_ = true;
+    core->entry_.emplace(connections == 1
+                             ? address
+                             : absl::StrCat(address, " (connection ", number + 1, " of ", connections, ")"),
+                         core->queue_.size());
+    core->outgoing_ = OutgoingCalls::Process().To(address, poller);
+    core->uri_ = *parsed;
+    core->security_ = security;
+    core->offers_ = *offers;
+    cores.push_back(std::move(core));
+  }
+  const std::shared_ptr<ChannelCore> first = cores.front();
+  if (*offers != nullptr) (*offers)->gate = first->gate_;  // There is one connection.
+  if (connections > 1) {
+    const auto group = std::make_shared<ConnectionGroup>(cores);
+    for (size_t number = 0; number < cores.size(); ++number) {
+      cores[number]->number_ = number;
+      cores[number]->group_ = group;
+      cores[number]->takes_none_ = ForkMark::OfNoProcess();
     }
-    core->Connect();
-  });
-  return core;
+  }
+  for (const std::shared_ptr<ChannelCore>& core : cores) {
+    core->poller_.Run([core, insists] {
+      core->self_ = core;
+      if (insists) {
+        core->insists_until_ns_ = transport::After(core->poller_.now_ns(), core->options_.connect_timeout);
+      }
+      core->Connect();
+    });
+  }
+  return first;
 }
 
 absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeFor(const transport::Uri& uri,
@@ -188,12 +222,10 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       options_(std::move(options)),
       default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
       intercepts_(!options_.interceptors.empty()),
+      takes_none_(poller.usable_in_this_process() ? ForkMark() : ForkMark::OfNoProcess()),
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
-      insists_timer_([this] {
-        first_attempt_ = refused_;
-        first_attempt_done_.Set();
-      }),
+      insists_timer_([this] { OnFirstAttempt(refused_); }),
       queue_(poller,
              [this](UntypedCall& call) {
                call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
@@ -205,6 +237,13 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
                                           absl::StrCat("the deadline passed before it could be sent again",
                                                        poller_.WhyLate(call.deadline_ns_))));
                 }),
+      carried_(poller,
+               [this](UntypedCall& call) {
+                 call.EndWithoutCarrier(
+                     absl::StatusCode::kDeadlineExceeded,
+                     absl::StrCat("the deadline passed while another connection of the channel carried it",
+                                  poller_.WhyLate(call.deadline_ns_)));
+               }),
       tell_timer_([this] { Tell(); }) {}
 
 ChannelCore::~ChannelCore() = default;
@@ -237,10 +276,21 @@ void ChannelCore::Close(const absl::Status& why) {
   poller_.Run([core = shared_from_this(), why] { core->CloseNow(why); });
 }
 
+void ChannelCore::CloseChannel(const absl::Status& why) {
+  if (!poller_.usable_in_this_process()) return;
+  if (group_ == nullptr) return Close(why);
+  for (const std::shared_ptr<ChannelCore>& core : group_->connections()) core->Close(why);
+}
+
 void ChannelCore::OnChannelDestroyed() {
   if (!poller_.usable_in_this_process()) return;
   // The application's objects may be destroyed from here on: none of its code runs any more.
   gate_->Close();
+  if (group_ == nullptr) return CloseOnceIdle();
+  for (const std::shared_ptr<ChannelCore>& core : group_->Release()) core->CloseOnceIdle();
+}
+
+void ChannelCore::CloseOnceIdle() {
   if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was destroyed"));
 }
 
@@ -259,17 +309,63 @@ absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
   return Buffer::Allocate(runtime_->buffers(), size_bytes);
 }
 
+ChannelState ChannelCore::channel_state() const { return group_ == nullptr ? state() : group_->state(); }
+
 // ---- Calls.
 
 void ChannelCore::Start(UntypedCall& call) {
   poller_.AssertHeld();
   if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
-  if (closed()) return call.EndSoon(WhyClosed(call));
-  if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_) {
-    return call.EndSoon(call.Error(CodeWhileNotConnected(), WhyNotConnected()));
-  }
+  if (state() != ChannelState::kReady && StartWhileNotReady(call)) return;
   call.Move(CallStage::Event::kQueue);
   queue_.PushBack(call);
+}
+
+bool ChannelCore::StartWhileNotReady(UntypedCall& call) {
+  if (call.carried_for_ != nullptr) {
+    call.GiveBack();
+    return true;
+  }
+  if (closed()) {
+    call.EndSoon(WhyClosed(call));
+    return true;
+  }
+  if (group_ != nullptr && SendBeside(call)) return true;
+  if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_ &&
+      (group_ == nullptr || !group_->hopeful())) {
+    call.EndSoon(call.Error(CodeWhileNotConnected(), WhyNotConnected()));
+    return true;
+  }
+  return false;
+}
+
+bool ChannelCore::SendBeside(UntypedCall& call) {
+  const std::shared_ptr<ChannelCore> other = group_->ReadyOne(*this);
+  if (other == nullptr) return false;
+  call.Move(CallStage::Event::kCarry);
+  carried_.PushBack(call);
+  UntypedCall* const carrier = other->calls_.Get(other);
+  carrier->PrepareToCarry(call, *other);
+  call.carrier_ = carrier;
+  other->poller_.Run([carrier] { carrier->StartToCarry(); });
+  return true;
+}
+
+void ChannelCore::Redeal() {
+  poller_.AssertHeld();
+  if (queue_.empty() || state() == ChannelState::kReady || group_->ReadyOne(*this) == nullptr) return;
+  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall&) { return true; })) Start(*call);
+}
+
+void ChannelCore::FailQueuedWithoutHope() {
+  poller_.AssertHeld();
+  if (state() == ChannelState::kTransientFailure && !group_->hopeful()) FailQueued();
+}
+
+void ChannelCore::FailQueued() {
+  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
+    call->EndSoon(call->Error(CodeWhileNotConnected(), WhyNotConnected()));
+  }
 }
 
 absl::Status ChannelCore::WhyClosed(const UntypedCall& call) const {
@@ -314,7 +410,14 @@ void ChannelCore::AwaitRequest(UntypedCall& call) {
 
 void ChannelCore::Forget(UntypedCall& call) {
   poller_.AssertHeld();
-  (call.stage_ == UntypedCall::Stage::kReturning ? awaiting_ : queue_).Remove(call);
+  switch (call.stage_) {
+    case UntypedCall::Stage::kReturning:
+      return awaiting_.Remove(call);
+    case UntypedCall::Stage::kCarried:
+      return carried_.Remove(call);
+    default:
+      return queue_.Remove(call);
+  }
 }
 
 void ChannelCore::HandOverSoon(UntypedCall& call) {
@@ -394,15 +497,13 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   failed_ns_ = poller_.now_ns();
   Move(ChannelEvent::kAttemptFailed, why);
   ConnectLater();
-  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
-    call->EndSoon(call->Error(CodeWhileNotConnected(), WhyNotConnected()));
-  }
+  if (group_ == nullptr || !group_->hopeful()) FailQueued();
 }
 
 // A server that has no room now may have some in a moment, since connections that are no more, or say nothing, make room
 // for others. While there is time, Channel::Connect() hears only of the attempt that ends otherwise.
 bool ChannelCore::InsistsOnFirst(const absl::Status& why) const {
-  return !first_attempt_done_.is_set() && absl::IsResourceExhausted(why) && transport::IsRefusedByPeer(why) &&
+  return !had_first_attempt_ && absl::IsResourceExhausted(why) && transport::IsRefusedByPeer(why) &&
          transport::After(poller_.now_ns(), backoff_) < insists_until_ns_;
 }
 
@@ -471,6 +572,7 @@ void ChannelCore::Lose(Link& link, const absl::Status& why) {
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   Retire(std::move(link_));
   Move(ChannelEvent::kLost, why);
+  if (group_ != nullptr) Redeal();
   // Backs off. Otherwise a server that accepts and then drops all connections, or drains each before the last
   // one has ended, would get a storm of connections. Likewise idle clients that reconnect at once: if they
   // are more than the server admits as newcomers (Admission), they would displace each other endlessly.
@@ -504,9 +606,22 @@ void ChannelCore::CloseNow(const absl::Status& why) {
       call->EndSoon(call->Error(why.code(), why.message()));
     }
   }
+  for (UntypedCall* call : carried_.TakeIf([](const UntypedCall&) { return true; })) {
+    call->EndWithoutCarrier(why.code(), why.message());
+  }
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   if (link_ != nullptr) Retire(std::move(link_));
   for (size_t i = 0; i < old_links_.size(); ++i) old_links_[i]->Close(why);
+}
+
+// That of the first connection that is up.
+std::shared_ptr<const PeerIdentity> ChannelCore::channel_peer_identity() const {
+  if (group_ != nullptr) {
+    for (const std::shared_ptr<ChannelCore>& core : group_->connections()) {
+      if (core->state() == ChannelState::kReady) return core->peer_identity();
+    }
+  }
+  return peer_identity();
 }
 
 std::shared_ptr<const PeerIdentity> ChannelCore::peer_identity() const {
@@ -532,13 +647,32 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
     transport::PeerLog::Process().Debug(absl::StrCat("the channel to ", peer_address_, " is ", ToString(*to),
                                                      why.ok() ? "" : ": ", absl::string_view(why.message())));
   }
-  if (!first_attempt_done_.is_set() && *to != ChannelState::kConnecting) {
-    poller_.timers().Cancel(insists_timer_);
-    first_attempt_ = why;
-    first_attempt_done_.Set();
+  if (group_ != nullptr) {
+    group_->OnEvent(number_, event, *to, why);
+  } else {
+    news_.emplace_back(*to, why);
   }
-  news_.emplace_back(*to, why);
+  if (*to != ChannelState::kConnecting) OnFirstAttempt(why);
   TellSoon();
+}
+
+void ChannelCore::OnFirstAttempt(const absl::Status& why) {
+  if (std::exchange(had_first_attempt_, true)) return;
+  poller_.timers().Cancel(insists_timer_);
+  if (group_ == nullptr) return EndFirstAttempt(why);
+  group_->OnFirstAttempt(why);
+}
+
+void ChannelCore::EndFirstAttempt(const absl::Status& why) {
+  poller_.AssertHeld();
+  first_attempt_ = why;
+  first_attempt_done_.Set();
+}
+
+void ChannelCore::TellNewsOfGroup() {
+  poller_.AssertHeld();
+  for (auto& news : group_->TakeNews()) news_.push_back(std::move(news));
+  if (!news_.empty()) TellSoon();
 }
 
 void ChannelCore::TellSoon() {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/fork.h"
 #include "hawser/base/mutex.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/internal/attempt.h"
@@ -36,8 +37,10 @@
 
 namespace hawser::internal {
 
-// The implementation of Channel: keeps a Link to the peer, and sends calls over it, or queues them until
-// there is one.
+class ConnectionGroup;
+
+// The implementation of Channel or, if it has several connections (ConnectionGroup), of one of them: keeps a Link to the peer,
+// and sends calls over it, or queues them until there is one.
 //
 // A callback of the application is never called from inside a call of the application into the library, nor
 // by a thread that only posts. It waits for the next turn of the thread that drives (Poller::MayCallOut()).
@@ -50,7 +53,7 @@ namespace hawser::internal {
 //           way.
 class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
  public:
-  // Dials `uri`, again and again. `insists`: see InsistsOnFirst().
+  // Dials `uri`, again and again. `insists`: see InsistsOnFirst(). With several connections it returns the first one.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options,
                                                              bool insists = false);
 
@@ -75,18 +78,23 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // ---- From any thread.
 
-  // Waits for the result of the first attempt to connect. Not on the poller.
+  // Waits for the result of the first attempt to connect, of whichever connection. Not on the poller.
   absl::Status WaitForFirstAttempt();
   void Close(const absl::Status& why);
+  // With all connections of its channel.
+  void CloseChannel(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
   // Its Channel is being destroyed: see Channel::Close().
   void OnChannelDestroyed();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
+  // Of its channel, which may have several connections.
+  ChannelState channel_state() const;
   const std::string& peer_address() const { return peer_address_; }
   // See Channel::peer_identity(). Never null. Not in a child after fork().
   std::shared_ptr<const PeerIdentity> peer_identity() const;
+  std::shared_ptr<const PeerIdentity> channel_peer_identity() const;
   transport::Poller& poller() { return poller_; }
   const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   CallPool& calls() { return calls_; }
@@ -94,6 +102,12 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const Interceptors& interceptors() const { return options_.interceptors; }
   bool intercepts() const { return intercepts_; }
   int64_t default_timeout_ns() const { return default_timeout_ns_; }
+  // False: this is a child after fork(), or the channel has several connections, and group() chooses that of each call.
+  bool takes_new_calls() const { return !takes_none_.in_child(); }
+  // Null: it is the only connection of its channel.
+  const std::shared_ptr<ConnectionGroup>& group() const { return group_; }
+  // That were made and have not been returned: a hint, for the choice of a connection.
+  size_t calls_in_use() const { return calls_.in_use(); }
 
   // ---- On the poller, for its calls.
 
@@ -118,6 +132,16 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Calls call.HandOver() in the next turn of the thread that drives.
   void HandOverSoon(UntypedCall& call);
 
+  // ---- On the poller, for its group.
+
+  // The first attempt of the channel has ended.
+  void EndFirstAttempt(const absl::Status& why);
+  void TellNewsOfGroup();
+  // Another connection is ready. Unless this one is, it sends the calls that wait here.
+  void Redeal();
+  // No connection is ready, nor in its first attempt: calls that do not wait for longer fail, unless this one is trying.
+  void FailQueuedWithoutHope();
+
  private:
   ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
               std::string peer_address, ChannelOptions options);
@@ -135,6 +159,13 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   std::string WhyNotConnected() const;
   void OnRetryTimer();
   bool TrySend(UntypedCall& call);
+  // False: it is to be queued.
+  [[gnu::noinline, gnu::cold]] bool StartWhileNotReady(UntypedCall& call);
+  // Has another connection of the channel, one that is ready, carry the request. False: there is none.
+  bool SendBeside(UntypedCall& call);
+  void FailQueued();
+  void OnFirstAttempt(const absl::Status& why);
+  void CloseOnceIdle();
   void Pump();
   void Lose(Link& link, const absl::Status& why);
   // Connections that a server has asked to leave stay open until their calls have ended, at most so many.
@@ -172,11 +203,15 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
   CallPool calls_;
+  // Set before the channel is used. One test finds both a fork and a group: see takes_new_calls().
+  ForkMark takes_none_;
+  std::shared_ptr<ConnectionGroup> group_;
+  size_t number_ = 0;  // In the group.
   mutable Mutex identity_mutex_;
   std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(identity_mutex_) =
       transport::OrNotAuthenticated(nullptr);
 
-  // How the first attempt ended, or the first ones: see InsistsOnFirst().
+  // How the first attempt of the channel ended, or the first ones: see InsistsOnFirst().
   transport::WaitEvent first_attempt_done_;
   absl::Status first_attempt_;
 
@@ -189,6 +224,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   std::shared_ptr<Attempt> attempt_;
   std::unique_ptr<Link> link_;                    // Carries new calls.
   std::vector<std::unique_ptr<Link>> old_links_;  // Draining, or closing.
+  bool had_first_attempt_ = false;                // Of this connection.
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
   transport::Timer retry_timer_;
@@ -201,6 +237,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   CallQueue queue_;                          // To be sent.
   CallQueue awaiting_;                       // To be sent again, once their requests are back.
+  CallQueue carried_;                        // Over other connections of the channel.
   std::optional<ChannelList::Entry> entry_;  // If it dials. Reads `queue_`.
   OutgoingCalls::Counting outgoing_;         // Empty: WithoutConnection().
   UntypedCall* ended_first_ = nullptr;       // To be handed over, in this order.

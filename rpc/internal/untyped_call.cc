@@ -12,6 +12,7 @@
 #include "hawser/rpc/internal/alarm.h"
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/channel_core.h"
+#include "hawser/rpc/internal/connection_group.h"
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/internal/message_metadata.h"
@@ -101,12 +102,24 @@ std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callb
 
 // ---- UntypedCall, on the caller's thread
 
-CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                            const CallOptions& options) {
-  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
+[[gnu::always_inline]] inline CallHandle UntypedCall::NewOn(const std::shared_ptr<ChannelCore>& channel,
+                                                            const Method& method,
+                                                            const CallOptions& options) {
   UntypedCall* const call = channel->calls().Get(channel);
   call->Prepare(channel, method, options);
   return CallHandle(call);
+}
+
+CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                            const CallOptions& options) {
+  if (!channel->takes_new_calls()) return NewElsewhere(channel, method, options);
+  return NewOn(channel, method, options);
+}
+
+CallHandle UntypedCall::NewElsewhere(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                                     const CallOptions& options) {
+  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
+  return NewOn(channel->group()->Choose(), method, options);
 }
 
 CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
@@ -242,6 +255,7 @@ void UntypedCall::EndExtras() {
 
 void UntypedCall::DropExtras() {
   has_extras_ = false;
+  carried_for_ = nullptr;
   scope_.reset();
   intercepted_.reset();
 }
@@ -355,10 +369,8 @@ Handover::State UntypedCall::Move(Handover::Event event) {
 
 // ---- On the poller.
 
-void UntypedCall::Move(CallStage::Event event) {
-  stage_ = Moved<CallStage>(stage_, event, [this] {
-    return absl::StrCat("a call of ", method_.name, " to ", core_->peer_address());
-  });
+std::string UntypedCall::WhoseStage() const {
+  return absl::StrCat("a call of ", method_.name, " to ", core_->peer_address());
 }
 
 void UntypedCall::RunSend() {
@@ -391,6 +403,10 @@ void UntypedCall::RunCancel() {
   switch (stage_) {
     case Stage::kSent:
       connection_->Cancel(exchange_);
+      break;
+    case Stage::kCarried:
+      core_->Forget(*this);
+      EndWithoutCarrier(absl::StatusCode::kCancelled, "cancelled by the caller");
       break;
     case Stage::kQueued:
     case Stage::kReturning:
@@ -484,6 +500,77 @@ void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
   Unref();
 }
 
+void UntypedCall::PrepareToCarry(UntypedCall& call, ChannelCore& core) {
+  core_ = &core;
+  method_ = call.method_;
+  request_ = std::move(call.request_);
+  wait_for_ready_ = call.wait_for_ready_;
+  has_extras_ = true;
+  carried_for_ = &call;
+  stage_ = Stage::kNew;
+  cancelled_ = request_comes_back_ = false;
+  was_sent_ = call.was_sent_;
+  resends_ = call.resends_;
+  begun_ns_ = call.begun_ns_;
+  deadline_ns_ = call.deadline_ns_;
+  handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
+  cancel_posted_.store(false, std::memory_order_relaxed);
+  refs_.store(2, std::memory_order_relaxed);  // The call's, and that of what carries.
+}
+
+void UntypedCall::StartToCarry() {
+  core_->poller().AddAsyncInterest(1);
+  core_->Start(*this);
+}
+
+void UntypedCall::EndCarrying() {
+  UntypedCall& call = *carried_for_;
+  core_->poller().AddAsyncInterest(-1);
+  call.core_->poller().Run(
+      [&call, result = std::move(result_)]() mutable { call.OnCarried(std::move(result)); });
+  Unref();
+}
+
+void UntypedCall::GiveBack() {
+  UntypedCall& call = *carried_for_;
+  core_->poller().AddAsyncInterest(-1);
+  Move(CallStage::Event::kEndSoon);
+  call.core_->poller().Run(
+      [&call, request = std::move(request_), was_sent = was_sent_, resends = resends_]() mutable {
+        call.TakeBack(std::move(request), was_sent, resends);
+      });
+  Unref();
+}
+
+void UntypedCall::OnCarried(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
+  if (DropCarrier()) End(std::move(result));
+}
+
+void UntypedCall::TakeBack(transport::OutgoingMessagePtr request, bool was_sent, uint8_t resends) {
+  if (!DropCarrier()) return;
+  request_ = std::move(request);
+  was_sent_ = was_sent;
+  resends_ = resends;
+  core_->Start(*this);
+}
+
+bool UntypedCall::DropCarrier() {
+  std::exchange(carrier_, nullptr)->Unref();
+  if (stage_ == Stage::kCarried) {
+    core_->Forget(*this);
+    return true;
+  }
+  Unref();  // EndWithoutCarrier() has added it.
+  return false;
+}
+
+void UntypedCall::EndWithoutCarrier(absl::StatusCode code, absl::string_view why) {
+  AddRef();
+  was_sent_ = true;  // It may have been.
+  EndSoon(Error(code, why));
+  carrier_->Cancel();  // Its end may come in here.
+}
+
 void UntypedCall::SendAgain() {
   if (stage_ != Stage::kReturning) return;
   core_->Forget(*this);
@@ -505,10 +592,12 @@ void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result
 void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
   Move(CallStage::Event::kHandOver);
+  if (has_extras_) [[unlikely]] {
+    if (carried_for_ != nullptr) return EndCarrying();
+    EndExtras();
+  }
   HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
   core_->CountEnd(method_, result_.ok() ? absl::StatusCode::kOk : result_.status().code(), begun_ns_);
-  if (has_extras_) [[unlikely]]
-    EndExtras();
   const Handover::State before = Move(Handover::Event::kResult);
   if (before == Handover::State::kWaiter) done_.Set();
   if (before == Handover::State::kCallback) {

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/call_state.h"
 #include "hawser/rpc/internal/interception.h"
@@ -77,6 +79,11 @@ class UntypedCall final : transport::ResponseHandler {
 
   // After fork(): a call that has already failed, created without use of anything of the parent.
   static CallHandle NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
+  // For a channel that does not take calls itself: see ChannelCore::takes_new_calls().
+  [[gnu::noinline]] static CallHandle NewElsewhere(const std::shared_ptr<ChannelCore>& channel,
+                                                   const Method& method, const CallOptions& options);
+  static CallHandle NewOn(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                          const CallOptions& options);
   void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
 
   // For what few calls have, at each step of a call's life.
@@ -97,7 +104,10 @@ class UntypedCall final : transport::ResponseHandler {
   Handover::State Move(Handover::Event event);
 
   // ---- On the poller.
-  void Move(CallStage::Event event);
+  void Move(CallStage::Event event) {
+    stage_ = Moved<CallStage>(stage_, event, [this] { return WhoseStage(); });
+  }
+  std::string WhoseStage() const;
   void RunSend();
   void RunCancel();
   void RunCallback();
@@ -110,6 +120,23 @@ class UntypedCall final : transport::ResponseHandler {
   void OnRequestBack(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
+
+  // A carrier: sends the request of `call` over another connection of the channel (ConnectionGroup). It takes over the request,
+  // and what is needed to send it again, and passes on the result. `call` is in kCarried meanwhile.
+  // On the poller of `call`.
+  void PrepareToCarry(UntypedCall& call, ChannelCore& core);
+  // On its own poller.
+  void StartToCarry();
+  // Its connection is not ready: the call has its request back, and starts again.
+  void GiveBack();
+  [[gnu::noinline, gnu::cold]] void EndCarrying();
+  // Of a call that is carried, on its poller: the result, or its request.
+  void OnCarried(absl::StatusOr<transport::IncomingMessagePtr>&& result);
+  void TakeBack(transport::OutgoingMessagePtr request, bool was_sent, uint8_t resends);
+  // False: the call has ended meanwhile.
+  bool DropCarrier();
+  // It was in the channel's queue of calls that are carried. What comes of its carrier is dropped.
+  void EndWithoutCarrier(absl::StatusCode code, absl::string_view why);
 
   // The fabric has returned its request.
   void SendAgain();
@@ -140,7 +167,7 @@ class UntypedCall final : transport::ResponseHandler {
   absl::Time deadline_;
   int64_t timeout_ns_ = 0;
   bool wait_for_ready_ = false;
-  bool has_extras_ = false;             // One of these two, behind one test.
+  bool has_extras_ = false;             // One of these two, or `carried_for_`, behind one test.
   std::shared_ptr<CancelScope> scope_;  // Of CallOptions::For(), or null.
   struct Intercepted {
     Metadata metadata;  // Of the request; copied into it when the call begins.
@@ -162,6 +189,8 @@ class UntypedCall final : transport::ResponseHandler {
   int64_t begun_ns_ = 0;           // When RunSend() ran.
   int64_t deadline_ns_ = 0;
   transport::Connection* connection_ = nullptr;  // kSent
+  UntypedCall* carrier_ = nullptr;               // kCarried: a reference to the call that carries it.
+  UntypedCall* carried_for_ = nullptr;           // Of a carrier: the call.
   transport::ExchangeId exchange_;
   UntypedCall* next_ = nullptr;  // In a CallQueue, the CallPool or the channel's list of ended calls.
   UntypedCall* previous_ = nullptr;

@@ -19,6 +19,12 @@ TEST(ForkMarkTest, ChildSeesTheMarksOfItsParentAndNotItsOwn) {
   EXPECT_FALSE(of_parent.in_child());
 }
 
+TEST(ForkMarkTest, OfNoProcessEveryProcessIsAChild) {
+  const ForkMark mark = ForkMark::OfNoProcess();
+  EXPECT_TRUE(mark.in_child());
+  EXPECT_TRUE(InChild([&] { return mark.in_child(); }));
+}
+
 TEST(ForkMarkTest, ChildOfAChildSeesTheMarksOfBoth) {
   const ForkMark of_grandparent;
   EXPECT_TRUE(InChild([&] {

@@ -95,19 +95,24 @@ using ::testing::Pair;
 TEST(CallStageTest, ACallIsSentOnceUnlessItComesBack) {
   EXPECT_THAT(Of(Event::kQueue),
               ElementsAre(Pair(State::kNew, State::kQueued), Pair(State::kQueued, State::kQueued),
-                          Pair(State::kReturning, State::kQueued)));
+                          Pair(State::kReturning, State::kQueued), Pair(State::kCarried, State::kQueued)));
   EXPECT_THAT(Of(Event::kSend),
               ElementsAre(Pair(State::kNew, State::kSent), Pair(State::kQueued, State::kSent),
-                          Pair(State::kReturning, State::kSent)));
+                          Pair(State::kReturning, State::kSent), Pair(State::kCarried, State::kSent)));
+  EXPECT_THAT(Of(Event::kCarry),
+              ElementsAre(Pair(State::kNew, State::kCarried), Pair(State::kQueued, State::kCarried),
+                          Pair(State::kReturning, State::kCarried), Pair(State::kCarried, State::kCarried)));
   EXPECT_THAT(Of(Event::kAwaitRequest), ElementsAre(Pair(State::kSent, State::kReturning)));
 }
 
 TEST(CallStageTest, ItEndsOnce) {
   EXPECT_THAT(Of(Event::kEndSoon),
               ElementsAre(Pair(State::kNew, State::kEnding), Pair(State::kQueued, State::kEnding),
-                          Pair(State::kSent, State::kEnding), Pair(State::kReturning, State::kEnding)));
+                          Pair(State::kSent, State::kEnding), Pair(State::kReturning, State::kEnding),
+                          Pair(State::kCarried, State::kEnding)));
   EXPECT_THAT(Of(Event::kHandOver),
-              ElementsAre(Pair(State::kSent, State::kEnded), Pair(State::kEnding, State::kEnded)));
+              ElementsAre(Pair(State::kSent, State::kEnded), Pair(State::kCarried, State::kEnded),
+                          Pair(State::kEnding, State::kEnded)));
 }
 
 }  // namespace

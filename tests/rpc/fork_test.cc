@@ -27,17 +27,19 @@ class ForkTest : public testing::Test {
 };
 
 TEST_F(ForkTest, ACallOfTheChildFailsAndSaysWhy) {
-  TestServer server;
-  auto channel = server.Connect();
-  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
-  EXPECT_TRUE(InChild([&] {
-    const absl::Status waited = SendAct(channel, 1).Wait().status();
-    absl::Status called;
-    SendAct(channel, 1).Then([&](auto reply) { called = reply.status(); });
-    return absl::IsFailedPrecondition(waited) && absl::StrContains(waited.message(), "fork()") &&
-           absl::IsFailedPrecondition(called) && !WasSent(waited);
-  }));
-  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the parent was harmed";
+  for (const int connections : {1, 2}) {
+    TestServer server;
+    auto channel = server.Connect({.connections = connections});
+    EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+    EXPECT_TRUE(InChild([&] {
+      const absl::Status waited = SendAct(channel, 1).Wait().status();
+      absl::Status called;
+      SendAct(channel, 1).Then([&](auto reply) { called = reply.status(); });
+      return absl::IsFailedPrecondition(waited) && absl::StrContains(waited.message(), "fork()") &&
+             absl::IsFailedPrecondition(called) && !WasSent(waited);
+    }));
+    EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk()) << "the parent was harmed";
+  }
 }
 
 // The parent's contexts of TLS hold tickets that are used once, and perhaps a lock.

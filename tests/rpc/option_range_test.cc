@@ -89,6 +89,9 @@ TEST(OptionRangeTest, AChannelRefusesWhatItCannotCallWith) {
       {"ChannelOptions::backoff_min", {.backoff_min = kInfinite}},
       {"ChannelOptions::backoff_max", {.backoff_max = kZero}},
       {"ChannelOptions::backoff_max", {.backoff_max = kInfinite}},
+      {"ChannelOptions::connections", {.connections = 0}},
+      {"ChannelOptions::connections", {.connections = -1}},
+      {"ChannelOptions::connections", {.connections = 17}},
       {"ChannelOptions::read.nesting_max", {.read = {.nesting_max = 0}}},
   };
   for (const auto& [name, connection] : WrongConnections())

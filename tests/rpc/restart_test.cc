@@ -16,15 +16,18 @@
 namespace hawser {
 namespace {
 
+enum class Channels { kOneForEach, kShared, kSharedOfThreeConnections };
+
 // Callers that call one address repeatedly until Stop().
 class Callers {
  public:
-  Callers(const std::string& uri, int threads, bool idempotent, bool share_a_channel) {
-    const auto make_channel = [uri] {
-      return *Channel::Create(uri,
-                              {.backoff_min = absl::Milliseconds(1), .backoff_max = absl::Milliseconds(10)});
+  Callers(const std::string& uri, int threads, bool idempotent, Channels channels) {
+    const auto make_channel = [uri, channels] {
+      return *Channel::Create(uri, {.backoff_min = absl::Milliseconds(1),
+                                    .backoff_max = absl::Milliseconds(10),
+                                    .connections = channels == Channels::kSharedOfThreeConnections ? 3 : 1});
     };
-    const std::shared_ptr<Channel> shared = share_a_channel ? make_channel() : nullptr;
+    const std::shared_ptr<Channel> shared = channels != Channels::kOneForEach ? make_channel() : nullptr;
     for (int i = 0; i < threads; ++i) {
       threads_.emplace_back([this, make_channel, shared, idempotent] {
         const std::shared_ptr<Channel> channel = shared != nullptr ? shared : make_channel();
@@ -62,8 +65,8 @@ class Callers {
   std::map<std::string, int> failures_;
 };
 
-// The parameters: whether the method is idempotent, and whether the callers share a channel.
-class RestartTest : public testing::TestWithParam<std::tuple<bool, bool>> {};
+// The parameters: whether the method is idempotent, and the channels of the callers.
+class RestartTest : public testing::TestWithParam<std::tuple<bool, Channels>> {};
 
 TEST_P(RestartTest, CallersLoseNoCall) {
   auto server = std::make_unique<TestServer>();
@@ -108,10 +111,16 @@ TEST(RestartStatusTest, AServerThatWasShutDownTakesNoStatusPort) {
   EXPECT_EQ(server.status_url(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, RestartTest, testing::Combine(testing::Bool(), testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(Methods, RestartTest,
+                         testing::Combine(testing::Bool(),
+                                          testing::Values(Channels::kOneForEach, Channels::kShared,
+                                                          Channels::kSharedOfThreeConnections)),
                          [](const auto& param) {
+                           const Channels channels = std::get<1>(param.param);
                            return absl::StrCat(std::get<0>(param.param) ? "Idempotent" : "RunOnce",
-                                               std::get<1>(param.param) ? "OneChannel" : "ChannelEach");
+                                               channels == Channels::kOneForEach ? "ChannelEach"
+                                               : channels == Channels::kShared   ? "OneChannel"
+                                                                                 : "ThreeConnections");
                          });
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/transport/runtime.h"
+#include "tests/rpc/connections.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -73,6 +75,31 @@ TEST_F(TlsTest, EachSideSeesTheNamesOfTheOther) {
   const PeerIdentity called = channel->peer_identity();
   EXPECT_TRUE(called.is_authenticated);
   EXPECT_TRUE(called.HasDnsName("server.example.org"));
+}
+
+TEST_F(TlsTest, EachOfSeveralConnectionsIsAuthenticated) {
+  TestServer server({.credentials = ServerCredentials()}, kAnyPort);
+  Box<std::pair<std::string, bool>> callers;
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    callers.Put({context.peer_address(), context.peer_identity().HasDnsName("client.example.org")});
+    return server.held.Handler()(context, number);
+  };
+  ChannelOptions options = AsClient();
+  options.connections = 3;
+  const auto channel = server.Connect(options);
+  EXPECT_TRUE(channel->peer_identity().HasDnsName("server.example.org"));
+  ASSERT_TRUE(Eventually([&] { return ReadyConnections(*channel) == 3; }));
+  std::vector<PendingCall<probe::Probe::ActResults>> calls;
+  std::set<std::string> peers;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(SendAct(channel, 1));
+    const auto [peer, known] = callers.Take();
+    EXPECT_TRUE(known);
+    peers.insert(peer);
+  }
+  EXPECT_EQ(peers.size(), 3u);
+  for (int i = 0; i < 3; ++i) server.held.Take().Finish();
+  for (auto& call : calls) EXPECT_THAT(call.Wait(), IsOk());
 }
 
 TEST_F(TlsTest, ASnapshotHasTheHandshakes) {

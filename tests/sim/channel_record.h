@@ -19,8 +19,8 @@ struct ChannelRecord {
   std::string identity;                             // Whose credentials it has. Empty: none.
   std::unique_ptr<ledger::WatcherService> watcher;  // nullptr: it offers none.
   std::shared_ptr<Channel> channel;                 // nullptr: it was closed or released.
-  // Calls in flight keep the core alive after that.
-  std::weak_ptr<internal::ChannelCore> core;
+  // One for each connection. Calls in flight keep them alive after that.
+  std::vector<std::weak_ptr<internal::ChannelCore>> cores;
   bool ready = false;
   int losses = 0;
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/internal/connection_group.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tests/sim/call_record.h"
 #include "hawser/tests/sim/channel_record.h"
@@ -43,7 +44,7 @@ struct Detached {
 
 class RpcWorld;
 
-constexpr uint64_t kIdentitySeed = 0x1d;
+constexpr uint64_t kIdentitySeed = 0x1d, kConnectionsSeed = 0xc0;
 
 // The identities of a world: that of the server, then those of channels. The same ones for all worlds.
 class Identities {
@@ -95,6 +96,7 @@ class RpcWorld final : public World {
   explicit RpcWorld(const WorldOptions& options)
       : World(options, kClientsMax),
         identity_dice_(options.seed ^ kIdentitySeed),
+        connections_dice_(options.seed ^ kConnectionsSeed),
         steps_left_(options.steps) {
     with_identities_ = identity_dice_.Chance(0.5);
     if (with_identities_) {
@@ -196,8 +198,9 @@ class RpcWorld final : public World {
       for (CallRecord* call : open_calls_) call->abandoned |= call->host == host;
       for (ChannelRecord& channel : channels_) {
         if (channel.host != host) continue;
-        if (const auto core = channel.core.lock(); core != nullptr)
-          core->Close(absl::CancelledError("no power"));
+        for (const auto& each : channel.cores) {
+          if (const auto core = each.lock(); core != nullptr) core->Close(absl::CancelledError("no power"));
+        }
         channel.channel.reset();
       }
     }
@@ -315,6 +318,8 @@ class RpcWorld final : public World {
     if (dice().Chance(0.6)) {
       record.watcher = watches_.NewService();
       options.services.push_back(record.watcher.get());
+    } else if (connections_dice_.Chance(0.5)) {
+      options.connections = static_cast<int>(connections_dice_.Between(2, 3));
     }
     options.on_state_change = [this, &record](ChannelState state, const absl::Status& why) {
       if (record.ready) ++record.losses;
@@ -325,7 +330,12 @@ class RpcWorld final : public World {
     auto channel = Channel::Create(kUri, std::move(options));
     if (!channel.ok()) return Broken(absl::StrCat("no channel: ", channel.status().ToString()));
     record.channel = *std::move(channel);
-    record.core = record.channel->core();
+    const std::shared_ptr<internal::ChannelCore>& core = record.channel->core();
+    if (core->group() == nullptr) {
+      record.cores = {core};
+    } else {
+      record.cores.assign(core->group()->connections().begin(), core->group()->connections().end());
+    }
   }
 
   void CloseSomething() {
@@ -423,7 +433,9 @@ class RpcWorld final : public World {
     ++call.ends;
     if (call.abandoned || !well()) return;
     std::string broken = reply.ok() ? call.CheckAnswer(*reply) : call.CheckFailure(reply.status(), now_ns());
-    if (const auto core = call.channel->core.lock(); broken.empty() && core != nullptr) {
+    for (const auto& each : call.channel->cores) {
+      const auto core = each.lock();
+      if (!broken.empty() || core == nullptr) continue;
       // Once the connection is lost, there is no peer.
       const PeerIdentity seen = *core->peer_identity();
       if (seen.is_authenticated) broken = call.channel->CheckServer(seen);
@@ -522,12 +534,14 @@ class RpcWorld final : public World {
     if (stats.calls_total < process_->runs) {
       Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
     }
-    // Each channel has a forward connection, and a reverse one if it offers a service. Calls in flight keep a
+    // Each channel has one or several forward connections, and a reverse one if it offers a service. Calls in flight keep a
     // released channel connected.
     uint64_t connections = 0;
     for (const ChannelRecord& channel : channels_) {
-      const auto core = channel.core.lock();
-      if (core != nullptr && !core->closed()) connections += channel.watcher == nullptr ? 1 : 2;
+      for (const auto& each : channel.cores) {
+        const auto core = each.lock();
+        if (core != nullptr && !core->closed()) connections += channel.watcher == nullptr ? 1 : 2;
+      }
     }
     if (stats.connections != connections) {
       Broken(absl::StrCat("the server has ", stats.connections, " connections, its clients ", connections));
@@ -596,6 +610,7 @@ class RpcWorld final : public World {
 
   // Its own numbers, so that worlds without identities do not change.
   Dice identity_dice_;
+  Dice connections_dice_;
   bool with_identities_ = false;
   int steps_left_;
   uint64_t server_lives_ = 0;

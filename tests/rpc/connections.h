@@ -1,0 +1,34 @@
+#ifndef HAWSER_TESTS_RPC_CONNECTIONS_H_
+#define HAWSER_TESTS_RPC_CONNECTIONS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/internal/channel_core.h"
+#include "hawser/rpc/internal/connection_group.h"
+
+namespace hawser {
+
+// Of a channel with several connections: those that new calls go to.
+inline size_t ReadyConnections(const Channel& channel) {
+  const auto& all = channel.core()->group()->connections();
+  return static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [](const std::shared_ptr<internal::ChannelCore>& each) {
+        return each->state() == ChannelState::kReady;
+      }));
+}
+
+// None has a call that was made and has not ended, or whose object the test keeps.
+inline bool AreIdle(const Channel& channel) {
+  const auto& all = channel.core()->group()->connections();
+  return std::all_of(all.begin(), all.end(), [](const std::shared_ptr<internal::ChannelCore>& each) {
+    return each->calls_in_use() == 0;
+  });
+}
+
+}  // namespace hawser
+
+#endif  // HAWSER_TESTS_RPC_CONNECTIONS_H_

@@ -1,0 +1,458 @@
+// A channel with several connections to its target: which of them gets a call, and what the channel does when one is lost.
+
+#include "tests/rpc/connections.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/status.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/connection.h"
+#include "hawser/transport/runtime.h"
+#include "tests/rpc/driven.h"
+#include "tests/rpc/fake_server.h"
+#include "tests/rpc/probe.h"
+#include "tests/rpc/taken.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+using Calls = std::vector<PendingCall<probe::Probe::ActResults>>;
+const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
+
+std::vector<size_t> ConnectionsByPoller(transport::Runtime& runtime) {
+  std::vector<size_t> counts(runtime.poller_count());
+  for (size_t i = 0; i < counts.size(); ++i) {
+    internal::RunAndWait(runtime.poller(i), [&] { counts[i] = runtime.poller(i).connection_count(); });
+  }
+  return counts;
+}
+
+// A server whose handlers do not answer until told to, and say which connection their calls came over.
+struct CountingServer {
+  explicit CountingServer(ServerOptions options = {}) : server(std::move(options)) {
+    server.probe.on_act = [this](ServerContext& context, uint64_t) {
+      absl::MutexLock lock(&mutex);
+      held[context.peer_address()].push_back(context.Defer());
+      ++count;
+      return absl::OkStatus();
+    };
+  }
+  ~CountingServer() {
+    for (auto& [peer, calls] : held) Answer(peer);
+  }
+
+  void Answer(const std::string& peer) {
+    std::vector<DeferredCall> calls;
+    {
+      absl::MutexLock lock(&mutex);
+      calls.swap(held[peer]);
+    }
+    for (DeferredCall& call : calls) call.Finish();
+  }
+  std::map<std::string, size_t> HeldByPeer() {
+    std::map<std::string, size_t> counts;
+    absl::MutexLock lock(&mutex);
+    for (const auto& [peer, calls] : held) counts[peer] = calls.size();
+    return counts;
+  }
+
+  absl::Mutex mutex;
+  std::map<std::string, std::vector<DeferredCall>> held;  // Guarded by `mutex`.
+  std::atomic<int> count{0};
+  TestServer server;
+};
+
+std::shared_ptr<Channel> ConnectAll(TestServer& server, ChannelOptions options) {
+  const auto wanted = static_cast<size_t>(options.connections);
+  auto channel = server.Connect(std::move(options));
+  EXPECT_TRUE(Eventually([&] { return ReadyConnections(*channel) == wanted; }));
+  return channel;
+}
+
+TEST(ConnectionsTest, EachIsOnAPollerOfItsOwnAtBothSides) {
+  const auto new_runtime = [] { return *transport::Runtime::Create(TestScheme(), {.pollers = 3}); };
+  const auto client = new_runtime(), server = new_runtime();
+  TestServer serving({.runtime = server});
+  const auto channel = ConnectAll(serving, {.connections = 3, .runtime = client});
+  EXPECT_THAT(ConnectionsByPoller(*client), Each(1u));
+  EXPECT_TRUE(Eventually([&] { return ConnectionsByPoller(*server) == std::vector<size_t>{1, 1, 1}; }));
+}
+
+TEST(ConnectionsTest, ACallGoesToTheConnectionWithTheFewest) {
+  CountingServer counting;
+  const auto channel = ConnectAll(counting.server, {.connections = 3});
+  Calls calls;
+  for (int i = 0; i < 6; ++i) calls.push_back(SendAct(channel, 1, {.timeout = kLong}));
+  ASSERT_TRUE(Eventually([&] { return counting.count == 6; }));
+  // Each peer address has another port.
+  EXPECT_THAT(counting.HeldByPeer(),
+              ElementsAre(Pair(testing::_, 2u), Pair(testing::_, 2u), Pair(testing::_, 2u)));
+  const std::string peer = counting.HeldByPeer().begin()->first;
+  counting.Answer(peer);
+  std::atomic<int> ended{0};
+  for (auto& call : std::exchange(calls, {})) call.Then([&](auto) { ++ended; });
+  ASSERT_TRUE(Eventually([&] {
+    const auto& all = channel->core()->group()->connections();
+    return ended == 2 &&
+           std::any_of(all.begin(), all.end(), [](const auto& each) { return each->calls_in_use() == 0; });
+  }));
+  for (int i = 0; i < 2; ++i) calls.push_back(SendAct(channel, 1, {.timeout = kLong}));
+  ASSERT_TRUE(Eventually([&] { return counting.count == 8; }));
+  for (const auto& [each, held] : counting.HeldByPeer()) EXPECT_EQ(held, 2u) << each;
+  for (const auto& [each, held] : counting.HeldByPeer()) counting.Answer(each);
+  for (auto& call : calls) EXPECT_THAT(call.Wait(), IsOk());
+  EXPECT_TRUE(Eventually([&] { return ended == 6; }));
+}
+
+TEST(ConnectionsTest, ConnectionsThatAreAlikeTakeTurns) {
+  TestServer server;
+  Box<std::string> peers;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    peers.Put(context.peer_address());
+    return absl::OkStatus();
+  };
+  const auto channel = ConnectAll(server, {.connections = 3});
+  std::set<std::string> seen;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+    seen.insert(peers.Take());
+    ASSERT_TRUE(Eventually([&] { return AreIdle(*channel); }));
+  }
+  EXPECT_EQ(seen.size(), 3u);
+}
+
+// The clients' clock moves only when the test says so: what is lost is not dialed again before.
+class LossTest : public testing::Test {
+ protected:
+  void Connect(int connections, ChannelOptions options = {}) {
+    options.connections = connections;
+    options.runtime = clients_.get();
+    channel_ = *Channel::Connect(server_.uri, std::move(options));
+    ASSERT_TRUE(Eventually([&] {
+      return ReadyConnections(*channel_) == static_cast<size_t>(connections) && server_.came == connections;
+    }));
+  }
+  // The server holds the requests that come from now on.
+  void Hold() {
+    server_.on_request = [this](FakeServer::Client& client, transport::ExchangeId id) {
+      held_.emplace_back(&client, id);
+    };
+  }
+  void AnswerHeld() {
+    server_.Run([&] {
+      for (auto& [client, id] : std::exchange(held_, {})) client->Answer(id);
+    });
+  }
+  void Cut(int number) {
+    server_.Run([&] { server_.client(static_cast<size_t>(number)).connection->Close(); });
+  }
+
+  ClockedRuntime clients_;
+  FakeServer server_;
+  std::vector<std::pair<FakeServer::Client*, transport::ExchangeId>> held_;  // On the server's poller.
+  std::shared_ptr<Channel> channel_;
+};
+
+TEST_F(LossTest, OnlyTheCallsOfAConnectionThatIsLostEnd) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(3));
+  Calls calls;
+  std::vector<int> of_call;  // The number of the connection.
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(SendAct(channel_, 1, kPatient));
+    ASSERT_TRUE(Eventually([&] { return server_.requests == i + 1; }));
+    server_.Run([&] { of_call.push_back(held_.back().first->number); });
+  }
+  EXPECT_THAT(std::set<int>(of_call.begin(), of_call.end()), ElementsAre(0, 1, 2));
+  Cut(of_call[0]);
+  const absl::Status lost = calls[0].Wait().status();
+  EXPECT_THAT(lost, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(lost));
+  EXPECT_EQ(channel_->state(), ChannelState::kReady);
+  server_.Run([&] {
+    held_.erase(held_.begin());
+    EXPECT_EQ(held_.size(), 2u);
+  });
+  for (int i = 0; i < 4; ++i) {
+    calls.push_back(SendAct(channel_, 1));
+    ASSERT_TRUE(Eventually([&] { return server_.requests == i + 4; }));
+    server_.Run([&] { EXPECT_NE(held_.back().first->number, of_call[0]); });
+  }
+  AnswerHeld();
+  for (size_t i = 1; i < calls.size(); ++i) EXPECT_THAT(calls[i].Wait(), IsOk());
+  EXPECT_EQ(server_.came, 3);
+  EXPECT_EQ(ReadyConnections(*channel_), 2u);
+  clients_.Pass(absl::Milliseconds(100));
+  EXPECT_TRUE(Eventually([&] { return ReadyConnections(*channel_) == 3; }));
+  EXPECT_EQ(server_.came, 4);
+}
+
+TEST_F(LossTest, ACallThatIsIdempotentIsSentAgainOverAnotherAtOnce) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  auto call = SendActAgain(channel_, 1, {.timeout = kLong});
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+  server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+  AnswerHeld();
+  EXPECT_THAT(call.Wait(), IsOk());
+  EXPECT_EQ(server_.came, 2);
+}
+
+TEST_F(LossTest, ACallThatAnotherConnectionCarriesCanBeCancelled) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  auto call = SendActAgain(channel_, 1, {.timeout = kLong});
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+  server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+  call.Cancel();
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  { const auto ended = std::move(call); }
+  EXPECT_TRUE(Eventually([&] { return AreIdle(*channel_); }));
+}
+
+TEST_F(LossTest, ACallThatAnotherConnectionCarriesEndsAtItsDeadline) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  auto call = SendActAgain(channel_, 1, {.timeout = absl::Seconds(3)});
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+  server_.Run([&] {
+    server_.StopListening();
+    std::exchange(held_, {})[0].first->connection->Close();
+  });
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+  clients_.Pass(absl::Seconds(3));
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  { const auto ended = std::move(call); }
+  EXPECT_TRUE(Eventually([&] { return AreIdle(*channel_); }));
+}
+
+// It goes back to its own connection, and from there to the third one.
+TEST_F(LossTest, ACallThatAnotherConnectionCarriesIsSentAgainWhenThatIsLost) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(3));
+  auto call = SendActAgain(channel_, 1, {.timeout = kLong});
+  for (int lost = 1; lost <= 2; ++lost) {
+    ASSERT_TRUE(Eventually([&] { return server_.requests == lost; }));
+    server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+  }
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 3; }));
+  AnswerHeld();
+  EXPECT_THAT(call.Wait(), IsOk());
+  EXPECT_EQ(server_.came, 3);
+}
+
+TEST_F(LossTest, ACallIsSentAgainTwiceAtMostOverWhicheverConnections) {
+  server_.on_request = [](FakeServer::Client& client, transport::ExchangeId) { client.connection->Close(); };
+  ASSERT_NO_FATAL_FAILURE(Connect(5));
+  const absl::Status status = SendActAgain(channel_, 1, {.timeout = kLong}).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(status));
+  EXPECT_EQ(server_.requests, 3);
+}
+
+TEST_F(LossTest, ACallThatWasRefusedUnrunGoesToAnotherAtOnce) {
+  std::atomic<int> refusing{-1};
+  server_.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    if (refusing == -1) refusing = client.number;
+    client.number == refusing ? client.RefuseUnrun(id) : client.Answer(id);
+  };
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  EXPECT_THAT(SendAct(channel_, 1, {.timeout = kLong}).Wait(), IsOk());  // Not idempotent.
+  EXPECT_EQ(server_.requests, 2);
+  EXPECT_EQ(server_.came, 2);
+}
+
+TEST_F(LossTest, NewCallsDoNotGoToAConnectionThatWasCalledOff) {
+  std::atomic<int> called_off{-1};
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(3));
+  auto running = SendAct(channel_, 1, kPatient);
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+  server_.Run([&] {
+    called_off = held_[0].first->number;
+    held_[0].first->CallOff();
+  });
+  ASSERT_TRUE(Eventually([&] { return ReadyConnections(*channel_) == 2; }));
+  server_.Run([&] {
+    server_.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+      EXPECT_NE(client.number, called_off);
+      client.Answer(id);
+    };
+  });
+  for (int i = 0; i < 6; ++i) EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+  AnswerHeld();
+  EXPECT_THAT(running.Wait(), IsOk());
+}
+
+TEST_F(LossTest, TheChannelIsReadyWhileOneConnectionIs) {
+  absl::Mutex mutex;
+  std::vector<ChannelState> states;
+  ChannelOptions options;
+  options.on_state_change = [&](ChannelState state, const absl::Status&) {
+    absl::MutexLock lock(&mutex);
+    states.push_back(state);
+  };
+  const auto seen = [&] {
+    absl::MutexLock lock(&mutex);
+    return states;
+  };
+  ASSERT_NO_FATAL_FAILURE(Connect(2, std::move(options)));
+  Cut(0);
+  ASSERT_TRUE(Eventually([&] { return ReadyConnections(*channel_) == 1; }));
+  EXPECT_EQ(channel_->state(), ChannelState::kReady);
+  EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+  EXPECT_THAT(seen(), ElementsAre(ChannelState::kReady));
+  Cut(1);
+  ASSERT_TRUE(Eventually([&] { return channel_->state() == ChannelState::kConnecting; }));
+  clients_.Pass(absl::Seconds(1));
+  ASSERT_TRUE(Eventually([&] { return channel_->state() == ChannelState::kReady; }));
+  Box<bool> closed;
+  channel_->OnClosed([&] { closed.Put(true); });
+  channel_->Close();
+  closed.Take();
+  EXPECT_TRUE(Eventually([&] { return seen().size() == 4; }));
+  EXPECT_THAT(seen(), ElementsAre(ChannelState::kReady, ChannelState::kConnecting, ChannelState::kReady,
+                                  ChannelState::kClosed));
+  EXPECT_THAT(SendAct(channel_, 1).Wait().status(), HasCode(absl::StatusCode::kCancelled));
+}
+
+TEST_F(LossTest, CloseEndsTheCallsOfEach) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(3));
+  Calls calls;
+  for (int i = 0; i < 6; ++i) calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 6; }));
+  channel_->Close();
+  for (auto& call : calls) EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+  EXPECT_TRUE(Eventually([&] { return server_.open == 0; }));
+}
+
+TEST_F(LossTest, TheLastCallThatEndsAfterTheChannelDisconnectsItsConnection) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(3));
+  auto call = SendAct(channel_, 1, {.timeout = kLong});
+  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+  channel_.reset();
+  EXPECT_TRUE(Eventually([&] { return server_.open == 1; }));
+  AnswerHeld();
+  EXPECT_THAT(call.Wait(), IsOk());
+  { const auto ended = std::move(call); }
+  EXPECT_TRUE(Eventually([&] { return server_.open == 0; }));
+}
+
+// Otherwise it would wait for the callback that holds the other connection's poller.
+TEST(ConnectionsTest, AWaitEndsAtItsDeadlineWhileThePollerOfTheOtherConnectionIsHeld) {
+  const auto clients = *transport::Runtime::Create(TestScheme(), {.pollers = 2});
+  FakeServer server;
+  std::vector<std::pair<FakeServer::Client*, transport::ExchangeId>> held;  // On the server's poller.
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    held.emplace_back(&client, id);
+  };
+  const auto channel = *Channel::Connect(server.uri, {.connections = 2, .runtime = clients});
+  ASSERT_TRUE(Eventually([&] { return ReadyConnections(*channel) == 2; }));
+  auto call = SendActAgain(channel, 1, {.timeout = absl::Seconds(2)});
+  ASSERT_TRUE(Eventually([&] { return server.requests == 1; }));
+  absl::Notification go_on;
+  Box<bool> holding, released;
+  auto other = SendAct(channel, 1, {.timeout = kLong});  // Over the other connection.
+  other.Then([&](auto) {
+    holding.Put(true);
+    go_on.WaitForNotification();
+    released.Put(true);
+  });
+  ASSERT_TRUE(Eventually([&] { return server.requests == 2; }));
+  server.Run([&] { held[1].first->Answer(held[1].second); });
+  holding.Take();
+  server.Run([&] { held[0].first->connection->Close(); });
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  go_on.Notify();
+  released.Take();
+  {
+    const auto ended = std::move(call);
+    const auto also = std::move(other);
+  }
+  EXPECT_TRUE(Eventually([&] { return AreIdle(*channel); }));
+}
+
+// What a server without room says is no reason for a call to fail while another connection has a place.
+TEST(ConnectionsTest, OneConnectionThatTheServerAdmitsIsEnough) {
+  ClockedRuntime clients;
+  TestServer server({.connections_max = 1});
+  const auto channel = *Channel::Create(server.uri, {.connections = 3, .runtime = clients.get()});
+  Calls calls;
+  for (int i = 0; i < 30; ++i) calls.push_back(SendAct(channel, 1, {.timeout = kLong}));
+  for (auto& call : calls) EXPECT_THAT(call.Wait(), IsOk());
+  EXPECT_EQ(channel->state(), ChannelState::kReady);
+  EXPECT_EQ(ReadyConnections(*channel), 1u);
+}
+
+TEST(ConnectionsTest, CallsFailWhenTheFirstAttemptsOfAllHaveFailed) {
+  ClockedRuntime clients;
+  const std::string uri = std::make_unique<TestServer>()->uri;  // Nothing listens there any more.
+  EXPECT_THAT(Channel::Connect(uri, {.connections = 3, .runtime = clients.get()}).status(),
+              HasCode(absl::StatusCode::kUnavailable));
+  const auto channel = *Channel::Create(uri, {.connections = 3, .runtime = clients.get()});
+  Calls calls;
+  for (int i = 0; i < 6; ++i) calls.push_back(SendAct(channel, 1, {.timeout = kLong}));
+  for (auto& call : calls) {
+    const absl::Status status = call.Wait().status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+    EXPECT_FALSE(WasSent(status));
+  }
+  EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+}
+
+TEST(ConnectionsTest, ServicesAreForAChannelWithOneConnection) {
+  class ListenerServiceImpl final : public probe::ListenerService {
+   public:
+    absl::Status Notify(ServerContext&, probe::Listener::NotifyParams::Reader,
+                        probe::Listener::NotifyResults::Builder) override {
+      return absl::OkStatus();
+    }
+  } listener;
+  ChannelOptions options = {.connections = 2};
+  options.services = {&listener};
+  const absl::Status refused = Channel::Create(TestUri(1), options).status();
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("ChannelOptions::connections is 2"), HasSubstr("ChannelOptions::services")));
+}
+
+TEST(ConnectionsTest, ASnapshotShowsEach) {
+  TestServer server;
+  const auto channel = ConnectAll(server, {.connections = 2});
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  Taken taken(server.server);
+  std::map<std::string, uint64_t> connects;
+  for (const auto each : taken.Get().getChannels()) {
+    if (absl::string_view(each.getAddress().cStr()).find(server.uri) == absl::string_view::npos) continue;
+    EXPECT_STREQ(each.getState().cStr(), "ready");
+    connects[each.getAddress().cStr()] = each.getCounts().getConnects();
+  }
+  EXPECT_THAT(connects, ElementsAre(Pair(absl::StrCat(server.uri, " (connection 1 of 2)"), 1u),
+                                    Pair(absl::StrCat(server.uri, " (connection 2 of 2)"), 1u)));
+}
+
+}  // namespace
+}  // namespace hawser
