@@ -430,8 +430,11 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
 
 // ---- Connecting.
 
+// The step that handles a loss may close this core before it dials again: it gives back the last call that the core carried for a
+// channel that is destroyed.
 void ChannelCore::Connect() {
   poller_.AssertHeld();
+  if (closed()) return;
   Attempt::Owner& owner = *this;
   attempt_ = std::make_shared<Attempt>(runtime_, poller_, uri_, options_, security_, offers_, owner);
   attempt_->Start();
@@ -439,6 +442,7 @@ void ChannelCore::Connect() {
 
 void ChannelCore::ConnectLater() {
   poller_.AssertHeld();
+  if (closed()) return;  // As in Connect().
   // Spreads out clients that lost the same server at the same time.
   uint8_t byte;
   poller_.environment().FillRandom(absl::MakeSpan(&byte, 1));

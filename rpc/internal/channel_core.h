@@ -146,6 +146,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
               std::string peer_address, ChannelOptions options);
 
+  // Unless this is closed.
   void Connect();
   void ConnectLater();
   // For a call of a channel that is closed.

@@ -157,10 +157,20 @@ class LossTest : public testing::Test {
       held_.emplace_back(&client, id);
     };
   }
+  // It answers those whose connections are open.
   void AnswerHeld() {
     server_.Run([&] {
-      for (auto& [client, id] : std::exchange(held_, {})) client->Answer(id);
+      for (auto& [client, id] : std::exchange(held_, {})) {
+        if (client->connection != nullptr) client->Answer(id);
+      }
     });
+  }
+  // It answers those, too, that come from now on.
+  void AnswerAll() {
+    server_.Run([&] {
+      server_.on_request = [](FakeServer::Client& client, transport::ExchangeId id) { client.Answer(id); };
+    });
+    AnswerHeld();
   }
   void Cut(int number) {
     server_.Run([&] { server_.client(static_cast<size_t>(number)).connection->Close(); });
@@ -359,6 +369,89 @@ TEST_F(LossTest, TheLastCallThatEndsAfterTheChannelDisconnectsItsConnection) {
   EXPECT_THAT(call.Wait(), IsOk());
   { const auto ended = std::move(call); }
   EXPECT_TRUE(Eventually([&] { return server_.open == 0; }));
+}
+
+// A connection that only carries a call of another one, and whose channel is destroyed.
+class CarryingTest : public LossTest {
+ protected:
+  // Makes three connections with one slot each. When this returns, the first one has no call of its own, but its slot is taken: the
+  // server has not answered a call that was cancelled. A call of the second one, which was lost, waits for that slot. The third
+  // one has two calls. `heard`: what is lost now is dialed again at once, without backoff.
+  void Carry(bool heard) {
+    ChannelOptions options;
+    options.connection.slots = 1;
+    ASSERT_NO_FATAL_FAILURE(Connect(3, std::move(options)));
+    if (heard) {
+      // The server has sent something over each, and each has been ready for longer than the backoff.
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+        ASSERT_TRUE(Eventually([&] { return AreIdle(*channel_); }));
+      }
+      ASSERT_NO_FATAL_FAILURE(clients_.Pass(absl::Seconds(1)));
+    }
+    const int before = server_.requests;
+    server_.Run([&] { Hold(); });
+    Calls calls;  // In turn of the first, the second and the third connection.
+    for (int i = 0; i < 6; ++i) {
+      calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+      // The last three wait for the slots.
+      ASSERT_TRUE(Eventually([&] { return server_.requests == before + std::min(i + 1, 3); }));
+    }
+    std::vector<int> numbers;  // Of the connections, at the server.
+    server_.Run([&] {
+      for (const auto& [client, id] : held_) numbers.push_back(client->number);
+    });
+    ASSERT_EQ(std::set<int>(numbers.begin(), numbers.end()).size(), 3u);
+    number_ = numbers[0];
+    core_ = channel_->core()->group()->connections()[0];
+    for (const size_t i : {3u, 0u}) {
+      auto call = std::move(calls[i]);
+      call.Cancel();
+      EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
+    }
+    ASSERT_TRUE(Eventually([&] { return core_->calls_in_use() == 0; }));
+    Cut(numbers[1]);
+    EXPECT_THAT(calls[1].Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+    ASSERT_TRUE(Eventually([&] { return core_->calls_in_use() == 1; }));
+    ASSERT_TRUE(Eventually([&] { return ReadyConnections(*channel_) == (heard ? 3u : 2u); }));
+    for (const size_t i : {2u, 4u, 5u}) calls_.push_back(std::move(calls[i]));
+  }
+
+  // The channel is destroyed, and then the first connection is lost.
+  void LoseTheFirst() {
+    const int came = server_.came;
+    channel_.reset();
+    Cut(number_);
+    EXPECT_TRUE(Eventually([&] { return core_->closed(); }));
+    AnswerAll();
+    for (auto& call : std::exchange(calls_, {})) EXPECT_THAT(call.Wait(), IsOk());
+    EXPECT_TRUE(Eventually([&] { return server_.open == 0; }));
+    ASSERT_NO_FATAL_FAILURE(clients_.Pass(absl::Seconds(10)));
+    EXPECT_TRUE(Eventually([&] { return !HasTimers(); }));  // No attempt is under way, and none is to come.
+    EXPECT_EQ(server_.came, came);
+  }
+
+  bool HasTimers() {
+    transport::Poller& poller = clients_.get()->poller(0);
+    int64_t next_ns = 0;
+    internal::RunAndWait(poller, [&] { next_ns = poller.timers().next_ns(); });
+    return next_ns != transport::kNever;
+  }
+
+  std::shared_ptr<internal::ChannelCore> core_;  // The first one.
+  int number_ = -1;                              // Its number at the server.
+  Calls calls_;
+};
+
+// The call that it gives back is the last one that it has, so it closes in the midst of handling the loss.
+TEST_F(CarryingTest, AConnectionThatClosesWhileItIsLostIsNotDialedAgain) {
+  ASSERT_NO_FATAL_FAILURE(Carry(/*heard=*/true));
+  ASSERT_NO_FATAL_FAILURE(LoseTheFirst());
+}
+
+TEST_F(CarryingTest, AConnectionThatClosesWhileItIsLostIsNotDialedAgainLater) {
+  ASSERT_NO_FATAL_FAILURE(Carry(/*heard=*/false));
+  ASSERT_NO_FATAL_FAILURE(LoseTheFirst());
 }
 
 // Otherwise it would wait for the callback that holds the other connection's poller.
