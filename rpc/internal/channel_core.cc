@@ -354,7 +354,12 @@ bool ChannelCore::SendBeside(UntypedCall& call) {
 void ChannelCore::Redeal() {
   poller_.AssertHeld();
   if (queue_.empty() || state() == ChannelState::kReady || group_->ReadyOne(*this) == nullptr) return;
-  for (UntypedCall* call : queue_.TakeIf([](const UntypedCall&) { return true; })) Start(*call);
+  // One at a time: what Start() runs on the poller of another connection may cancel the others.
+  for (uint64_t left = queue_.size().value(); left > 0 && !queue_.empty(); --left) {
+    UntypedCall& call = *queue_.front();
+    queue_.Remove(call);
+    Start(call);
+  }
 }
 
 void ChannelCore::FailQueuedWithoutHope() {
@@ -610,8 +615,11 @@ void ChannelCore::CloseNow(const absl::Status& why) {
       call->EndSoon(call->Error(why.code(), why.message()));
     }
   }
-  for (UntypedCall* call : carried_.TakeIf([](const UntypedCall&) { return true; })) {
-    call->EndWithoutCarrier(why.code(), why.message());
+  // One at a time: what a cancel runs on the poller of another connection may end the others.
+  while (!carried_.empty()) {
+    UntypedCall& call = *carried_.front();
+    carried_.Remove(call);
+    call.EndWithoutCarrier(why.code(), why.message());
   }
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   if (link_ != nullptr) Retire(std::move(link_));

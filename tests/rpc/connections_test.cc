@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "hawser/rpc/status.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/connection.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/driven.h"
@@ -140,17 +144,10 @@ TEST(ConnectionsTest, ConnectionsThatAreAlikeTakeTurns) {
   EXPECT_EQ(seen.size(), 3u);
 }
 
-// The clients' clock moves only when the test says so: what is lost is not dialed again before.
-class LossTest : public testing::Test {
+// A server whose connections the test controls, and clients that run on `Clients`.
+template <typename Clients>
+class FakeServerTest : public testing::Test {
  protected:
-  void Connect(int connections, ChannelOptions options = {}) {
-    options.connections = connections;
-    options.runtime = clients_.get();
-    channel_ = *Channel::Connect(server_.uri, std::move(options));
-    ASSERT_TRUE(Eventually([&] {
-      return ReadyConnections(*channel_) == static_cast<size_t>(connections) && server_.came == connections;
-    }));
-  }
   // The server holds the requests that come from now on.
   void Hold() {
     server_.on_request = [this](FakeServer::Client& client, transport::ExchangeId id) {
@@ -175,11 +172,33 @@ class LossTest : public testing::Test {
   void Cut(int number) {
     server_.Run([&] { server_.client(static_cast<size_t>(number)).connection->Close(); });
   }
+  // The number, at the server, of the connection that the last request came over.
+  int LastNumber() {
+    int number = -1;
+    server_.Run([&] { number = held_.back().first->number; });
+    return number;
+  }
+  const std::shared_ptr<internal::ChannelCore>& core(size_t number) {
+    return channel_->core()->group()->connections()[number];
+  }
 
-  ClockedRuntime clients_;
+  Clients clients_;
   FakeServer server_;
   std::vector<std::pair<FakeServer::Client*, transport::ExchangeId>> held_;  // On the server's poller.
   std::shared_ptr<Channel> channel_;
+};
+
+// The clients' clock moves only when the test says so: what is lost is not dialed again before.
+class LossTest : public FakeServerTest<ClockedRuntime> {
+ protected:
+  void Connect(int connections, ChannelOptions options = {}) {
+    options.connections = connections;
+    options.runtime = clients_.get();
+    channel_ = *Channel::Connect(server_.uri, std::move(options));
+    ASSERT_TRUE(Eventually([&] {
+      return ReadyConnections(*channel_) == static_cast<size_t>(connections) && server_.came == connections;
+    }));
+  }
 };
 
 TEST_F(LossTest, OnlyTheCallsOfAConnectionThatIsLostEnd) {
@@ -403,7 +422,7 @@ class CarryingTest : public LossTest {
     });
     ASSERT_EQ(std::set<int>(numbers.begin(), numbers.end()).size(), 3u);
     number_ = numbers[0];
-    core_ = channel_->core()->group()->connections()[0];
+    core_ = core(0);
     for (const size_t i : {3u, 0u}) {
       auto call = std::move(calls[i]);
       call.Cancel();
@@ -452,6 +471,140 @@ TEST_F(CarryingTest, AConnectionThatClosesWhileItIsLostIsNotDialedAgain) {
 TEST_F(CarryingTest, AConnectionThatClosesWhileItIsLostIsNotDialedAgainLater) {
   ASSERT_NO_FATAL_FAILURE(Carry(/*heard=*/false));
   ASSERT_NO_FATAL_FAILURE(LoseTheFirst());
+}
+
+// Two pollers that only the test drives, on a clock that only the test moves.
+struct TwoPollers {
+  transport::TestClock clock;
+  std::shared_ptr<transport::Runtime> runtime =
+      *transport::Runtime::CreateOn(NewTestFabric(), {.pollers = 2}, /*start_threads=*/false, clock);
+};
+
+// The first connection, and each second one after it, is on the first poller; the others are on the second one.
+class TwoPollersTest : public FakeServerTest<TwoPollers> {
+ protected:
+  using Call = PendingCall<probe::Probe::ActResults>;
+
+  void Connect(int connections) {
+    ChannelOptions options;
+    options.connections = connections;
+    options.connection.slots = 1;
+    options.runtime = clients_.runtime;
+    channel_ = *Channel::Create(server_.uri, std::move(options));
+    ASSERT_TRUE(Until([&] { return ReadyConnections(*channel_) == static_cast<size_t>(connections); }));
+    for (size_t i = 0; i < static_cast<size_t>(connections); ++i) {
+      ASSERT_EQ(&core(i)->poller(), &poller(i % 2));
+    }
+  }
+  void TearDown() override {
+    channel_.reset();
+    EXPECT_TRUE(Until([&] { return clients_.runtime.use_count() == 1; }));
+  }
+
+  transport::Poller& poller(size_t number) { return clients_.runtime->poller(number); }
+  // Drives both pollers, or one of them. False: `condition` did not come true.
+  bool Until(const std::function<bool()>& condition) { return Drive({0, 1}, condition); }
+  bool UntilOn(size_t number, const std::function<bool()>& condition) { return Drive({number}, condition); }
+
+  // The status of `call` when it has ended.
+  std::shared_ptr<std::optional<absl::Status>> StatusOf(Call& call) {
+    auto status = std::make_shared<std::optional<absl::Status>>();
+    call.Then([status](const auto& reply) { *status = reply.status(); });
+    return status;
+  }
+  absl::Status End(Call call) {
+    const auto status = StatusOf(call);
+    return Until([&] { return status->has_value(); }) ? **status : absl::UnknownError("it has not ended");
+  }
+
+  absl::Status Cancelled(Call& call) {
+    Call mine = std::move(call);
+    mine.Cancel();
+    return End(std::move(mine));
+  }
+
+  // Sends one call over each connection, in turn, and waits for its request. Then another one over each: these wait for the slots.
+  // Returns the numbers of the connections at the server.
+  std::vector<int> FillSlots(size_t connections, std::vector<Call>& calls) {
+    std::vector<int> numbers;
+    server_.Run([&] { Hold(); });
+    const int before = server_.requests;
+    for (size_t i = 0; i < 2 * connections; ++i) {
+      calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+      const int sent = static_cast<int>(std::min(i + 1, connections));
+      EXPECT_TRUE(Until([&] { return server_.requests == before + sent; }));
+      if (i < connections) numbers.push_back(LastNumber());
+    }
+    EXPECT_EQ(std::set<int>(numbers.begin(), numbers.end()).size(), connections);
+    return numbers;
+  }
+
+  // Another thread runs `post`. What it posts to the second poller does not run before a thread takes that poller for something
+  // else: more items than one thread runs come first, and fewer than two threads run.
+  void LeaveInMailbox(const std::function<void()>& post) {
+    constexpr int kItems = 160;  // A thread that posts runs 128.
+    const auto ran = std::make_shared<bool>(false);
+    poller(1).Run([&] {
+      std::thread other([&] {
+        for (int i = 0; i < kItems; ++i) poller(1).Run([] {});
+        poller(1).Run([ran] { *ran = true; });
+        post();
+      });
+      other.join();
+    });
+    ASSERT_FALSE(*ran);
+  }
+
+ private:
+  bool Drive(const std::vector<size_t>& numbers, const std::function<bool()>& condition) {
+    return Eventually([&] {
+      if (condition()) return true;
+      for (const size_t number : numbers) poller(number).PollOnce();
+      return false;
+    });
+  }
+};
+
+// The thread that handles the loss takes the poller of another connection, and so finds the cancel.
+TEST_F(TwoPollersTest, ACallMayBeCancelledWhileThoseThatWaitGoToAnother) {
+  ASSERT_NO_FATAL_FAILURE(Connect(4));
+  std::vector<Call> calls;
+  const std::vector<int> numbers = FillSlots(4, calls);
+  EXPECT_THAT(Cancelled(calls[0]), HasCode(absl::StatusCode::kCancelled));  // The server keeps its slot.
+  ASSERT_TRUE(Until([&] { return core(0)->calls_in_use() == 1; }));
+  Cut(numbers[1]);
+  EXPECT_THAT(End(std::move(calls[1])), HasCode(absl::StatusCode::kUnavailable));
+  // Behind a call of its own the first connection has that of the second one.
+  ASSERT_TRUE(Until([&] { return core(0)->calls_in_use() == 2; }));
+  EXPECT_THAT(Cancelled(calls[3]), HasCode(absl::StatusCode::kCancelled));
+  ASSERT_TRUE(Until([&] { return core(3)->calls_in_use() == 1; }));  // Fewer than the third one.
+  ASSERT_NO_FATAL_FAILURE(LeaveInMailbox([&] { calls[5].Cancel(); }));
+  Cut(numbers[0]);
+  ASSERT_TRUE(UntilOn(0, [&] { return core(0)->state() != ChannelState::kReady; }));
+  EXPECT_THAT(End(std::move(calls[5])), HasCode(absl::StatusCode::kCancelled));
+  AnswerAll();
+  for (const size_t i : {2u, 4u, 6u, 7u}) EXPECT_THAT(End(std::move(calls[i])), IsOk()) << i;
+}
+
+TEST_F(TwoPollersTest, ACallMayBeCancelledWhileTheChannelClosesAnotherThatIsCarried) {
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  std::vector<Call> calls;
+  const std::vector<int> numbers = FillSlots(2, calls);
+  calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+  Cut(numbers[0]);
+  ASSERT_TRUE(UntilOn(0, [&] { return core(0)->state() != ChannelState::kReady; }));
+  ASSERT_TRUE(UntilOn(0, [&] { return core(1)->calls_in_use() == 4; }));  // It carries two.
+  ASSERT_NO_FATAL_FAILURE(LeaveInMailbox([&] { poller(1).Run([&] { calls[4].Cancel(); }); }));
+  channel_->Close();
+  EXPECT_THAT(End(std::move(calls[0])), HasCode(absl::StatusCode::kUnavailable));
+  const absl::Status closed = End(std::move(calls[2])), cancelled = End(std::move(calls[4]));
+  EXPECT_THAT(closed, HasCode(absl::StatusCode::kCancelled));
+  EXPECT_THAT(std::string(closed.message()), HasSubstr("the channel was closed"));
+  EXPECT_THAT(cancelled, HasCode(absl::StatusCode::kCancelled));
+  EXPECT_THAT(std::string(cancelled.message()), HasSubstr("cancelled by the caller"));
+  for (const size_t i : {1u, 3u}) {
+    EXPECT_THAT(End(std::move(calls[i])), HasCode(absl::StatusCode::kCancelled)) << i;
+  }
 }
 
 // Otherwise it would wait for the callback that holds the other connection's poller.
