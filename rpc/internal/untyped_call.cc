@@ -381,9 +381,7 @@ void UntypedCall::RunSend() {
   }
   if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
   if (timeout_ns_ <= 0 || deadline_ns_ <= core_->poller().now_ns()) {
-    return EndSoon(Error(absl::StatusCode::kDeadlineExceeded,
-                         absl::StrCat("the deadline had passed when it was to be sent",
-                                      timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : "")));
+    return EndSoon(TooLate(timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : ""));
   }
   if (!request_->status().ok()) {
     if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
@@ -518,8 +516,15 @@ void UntypedCall::PrepareToCarry(UntypedCall& call, ChannelCore& core) {
   refs_.store(2, std::memory_order_relaxed);  // The call's, and that of what carries.
 }
 
+// The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds both pollers, as a
+// callback of one may that cancels the call, runs it at once.
 void UntypedCall::StartToCarry() {
   core_->poller().AddAsyncInterest(1);
+  if (cancel_posted_.load(std::memory_order_relaxed)) {
+    return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+  }
+  if (deadline_ns_ <= core_->poller().now_ns())
+    return EndSoon(TooLate(core_->poller().WhyLate(deadline_ns_)));
   core_->Start(*this);
 }
 
@@ -622,6 +627,11 @@ void UntypedCall::InvokeTraced() {
   const TraceRef none;
   const TraceScope trace(intercepted_ != nullptr ? intercepted_->trace : none);
   CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+}
+
+absl::Status UntypedCall::TooLate(absl::string_view why_late) const {
+  return Error(absl::StatusCode::kDeadlineExceeded,
+               absl::StrCat("the deadline had passed when it was to be sent", why_late));
 }
 
 absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {

@@ -125,7 +125,7 @@ class UntypedCall final : transport::ResponseHandler {
   // and what is needed to send it again, and passes on the result. `call` is in kCarried meanwhile.
   // On the poller of `call`.
   void PrepareToCarry(UntypedCall& call, ChannelCore& core);
-  // On its own poller.
+  // On its own poller. It ends at once if the call has ended.
   void StartToCarry();
   // Its connection is not ready: the call has its request back, and starts again.
   void GiveBack();
@@ -151,6 +151,8 @@ class UntypedCall final : transport::ResponseHandler {
   // OK: the result is there. Not OK: what AwaitResult() returns. Empty: its poller is not held.
   std::optional<absl::Status> GiveUpIfHeld();
   absl::Status Error(absl::StatusCode code, absl::string_view why) const;
+  // For a call whose deadline passed before it was sent. `why_late`: see Poller::WhyLate().
+  [[gnu::noinline, gnu::cold]] absl::Status TooLate(absl::string_view why_late) const;
   // This process is a fork()ed child of the one that created the channel: it must not touch the call, and
   // leaks it.
   bool in_child() const;

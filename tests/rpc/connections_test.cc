@@ -539,6 +539,39 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     return numbers;
   }
 
+  // Makes two connections and calls. The first two have ended, and the second connection has no call any more. The third one
+  // waited for the slot of the first connection, which was lost. `what` runs on the second poller, while the second
+  // connection has the third call but has not begun to carry it.
+  void BeforeItIsCarried(std::vector<Call>& calls, absl::Duration timeout,
+                         const std::function<void()>& what) {
+    ASSERT_NO_FATAL_FAILURE(Connect(2));
+    server_.Run([&] { Hold(); });
+    for (int i = 0; i < 3; ++i) {
+      calls.push_back(SendAct(channel_, 1, {.timeout = i == 2 ? timeout : kLong}));
+      ASSERT_TRUE(Until([&] { return server_.requests == std::min(i + 1, 2); }));
+    }
+    server_.Run([&] {
+      server_.StopListening();
+      held_[1].first->Answer(held_[1].second);
+    });
+    EXPECT_THAT(End(std::move(calls[1])), IsOk());
+    ASSERT_TRUE(Until([&] { return core(1)->calls_in_use() == 0; }));
+    server_.Run([&] {
+      held_[0].first->connection->Close();
+      held_.clear();
+    });
+    bool carries = false;
+    poller(1).Run([&] {
+      std::thread other([&] { carries = UntilOn(0, [&] { return core(1)->calls_in_use() == 1; }); });
+      other.join();
+      what();
+    });
+    ASSERT_TRUE(carries);
+    // Before the first poller looks at its timers.
+    ASSERT_TRUE(UntilOn(1, [&] { return core(1)->calls_in_use() == 0; }));
+    EXPECT_THAT(End(std::move(calls[0])), HasCode(absl::StatusCode::kUnavailable));
+  }
+
   // Another thread runs `post`. What it posts to the second poller does not run before a thread takes that poller for something
   // else: more items than one thread runs come first, and fewer than two threads run.
   void LeaveInMailbox(const std::function<void()>& post) {
@@ -605,6 +638,28 @@ TEST_F(TwoPollersTest, ACallMayBeCancelledWhileTheChannelClosesAnotherThatIsCarr
   for (const size_t i : {1u, 3u}) {
     EXPECT_THAT(End(std::move(calls[i])), HasCode(absl::StatusCode::kCancelled)) << i;
   }
+}
+
+// As by a callback of the second connection.
+TEST_F(TwoPollersTest, ACallThatIsCancelledBeforeItIsCarriedIsNotSent) {
+  std::vector<Call> calls;
+  ASSERT_NO_FATAL_FAILURE(BeforeItIsCarried(calls, kLong, [&] { calls[2].Cancel(); }));
+  EXPECT_THAT(End(std::move(calls[2])), HasCode(absl::StatusCode::kCancelled));
+  AnswerAll();
+  EXPECT_THAT(End(SendAct(channel_, 1)), IsOk());  // Behind what the second connection has sent.
+  EXPECT_EQ(server_.requests, 3);
+}
+
+TEST_F(TwoPollersTest, ACallThatExpiresBeforeItIsCarriedIsNotSent) {
+  constexpr absl::Duration kTimeout = absl::Seconds(3);
+  std::vector<Call> calls;
+  ASSERT_NO_FATAL_FAILURE(BeforeItIsCarried(calls, kTimeout, [&] { clients_.clock.Advance(kTimeout); }));
+  const absl::Status status = End(std::move(calls[2]));
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(WasSent(status));
+  AnswerAll();
+  EXPECT_THAT(End(SendAct(channel_, 1)), IsOk());
+  EXPECT_EQ(server_.requests, 3);
 }
 
 // Otherwise it would wait for the callback that holds the other connection's poller.
