@@ -14,7 +14,6 @@
 #include "hawser/rpc/internal/server_core.h"
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/status.h"
-#include "hawser/transport/called_out.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/handshake.h"
 #include "hawser/transport/peer_log.h"
@@ -165,6 +164,11 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
       if (insists) {
         core->insists_until_ns_ = transport::After(core->poller_.now_ns(), core->options_.connect_timeout);
       }
+      if (insists && core->group_ != nullptr && core->number_ == 0) {
+        core->poller_.timers().Set(
+            core->late_timer_,
+            transport::After(core->poller_.now_ns(), core->options_.connect_timeout + kConnectGrace));
+      }
       core->Connect();
     });
   }
@@ -226,6 +230,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
       insists_timer_([this] { OnFirstAttempt(refused_); }),
+      late_timer_([this] { OnFirstAttemptsLate(); }),
       queue_(poller,
              [this](UntypedCall& call) {
                call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
@@ -254,21 +259,31 @@ absl::Status ChannelCore::WaitForFirstAttempt() {
   const auto until_ns = [this] {
     return transport::After(poller_.environment().NowNs(), options_.connect_timeout + kConnectGrace);
   };
+  const auto connecting = [this](const absl::Status& why) {
+    absl::Status status(
+        why.code(), absl::StrCat("connecting to ", peer_address_, ": ", absl::string_view(why.message())));
+    KeepTextHere(status, "connecting");
+    return status;
+  };
   while (!poller_.WaitFor(first_attempt_done_, until_ns)) {
     const std::optional<transport::CalledOut::Call> call = poller_.called_out().Now();
-    if (!call.has_value()) continue;  // The poller was held, and runs again.
-    absl::Status late = absl::UnavailableError(absl::StrCat(
-        "connecting to ", peer_address_, ": not done within ", absl::FormatDuration(options_.connect_timeout),
-        " (ChannelOptions::connect_timeout), because the poller that has to do it is held by ",
-        transport::Describe(*call)));
-    KeepTextHere(late, "connecting");
-    return late;
+    if (call.has_value()) return connecting(HeldUp(*call));
+    // The poller was held, and runs again.
   }
-  if (first_attempt_.ok()) return absl::OkStatus();
-  absl::Status status(first_attempt_.code(), absl::StrCat("connecting to ", peer_address_, ": ",
-                                                          absl::string_view(first_attempt_.message())));
-  KeepTextHere(status, "connecting");
-  return status;
+  return first_attempt_.ok() ? absl::OkStatus() : connecting(first_attempt_);
+}
+
+absl::Status ChannelCore::HeldUp(const transport::CalledOut::Call& by) const {
+  return absl::UnavailableError(
+      absl::StrCat("not done within ", absl::FormatDuration(options_.connect_timeout),
+                   " (ChannelOptions::connect_timeout), because the poller that has to do it is held by ",
+                   transport::Describe(by)));
+}
+
+// A thread that waits for the first attempts drives this poller, or its own thread does; another connection's may be held.
+void ChannelCore::OnFirstAttemptsLate() {
+  if (const auto call = group_->HoldsFirstAttempt(); call.has_value()) return EndFirstAttempt(HeldUp(*call));
+  poller_.timers().Set(late_timer_, transport::After(poller_.now_ns(), kConnectGrace));
 }
 
 void ChannelCore::Close(const absl::Status& why) {
@@ -608,7 +623,7 @@ void ChannelCore::CloseNow(const absl::Status& why) {
   if (closed()) return;
   why_closed_ = why;
   Move(ChannelEvent::kClose, why);
-  poller_.timers().Cancel(retry_timer_);
+  for (transport::Timer* timer : {&retry_timer_, &late_timer_}) poller_.timers().Cancel(*timer);
   if (attempt_ != nullptr) std::exchange(attempt_, nullptr)->Abandon();
   for (CallQueue* queue : {&queue_, &awaiting_}) {
     for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {
@@ -677,6 +692,8 @@ void ChannelCore::OnFirstAttempt(const absl::Status& why) {
 
 void ChannelCore::EndFirstAttempt(const absl::Status& why) {
   poller_.AssertHeld();
+  if (first_attempt_done_.is_set()) return;  // It was late.
+  poller_.timers().Cancel(late_timer_);
   first_attempt_ = why;
   first_attempt_done_.Set();
 }

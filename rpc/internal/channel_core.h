@@ -29,6 +29,7 @@
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/transport/called_out.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
@@ -134,7 +135,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // ---- On the poller, for its group.
 
-  // The first attempt of the channel has ended.
+  // The first attempt of the channel has ended, or is not waited for any more.
   void EndFirstAttempt(const absl::Status& why);
   void TellNewsOfGroup();
   // Another connection is ready. Unless this one is, it sends the calls that wait here.
@@ -166,6 +167,9 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   bool SendBeside(UntypedCall& call);
   void FailQueued();
   void OnFirstAttempt(const absl::Status& why);
+  void OnFirstAttemptsLate();
+  // Why Connect() does not wait any longer.
+  absl::Status HeldUp(const transport::CalledOut::Call& by) const;
   void CloseOnceIdle();
   void Pump();
   void Lose(Link& link, const absl::Status& why);
@@ -232,8 +236,9 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   int64_t insists_until_ns_ = 0;    // See InsistsOnFirst().
   absl::Status refused_;            // The last of those attempts.
   transport::Timer insists_timer_;  // Set from the first of them on.
-  absl::Status why_failed_;         // Why the last attempt failed. OK: it succeeded, or there was none.
-  int64_t failed_ns_ = 0;           // When.
+  transport::Timer late_timer_;  // Of the first of several connections: the first attempts should have ended.
+  absl::Status why_failed_;      // Why the last attempt failed. OK: it succeeded, or there was none.
+  int64_t failed_ns_ = 0;        // When.
   absl::Status why_closed_;
 
   CallQueue queue_;                          // To be sent.

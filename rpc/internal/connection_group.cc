@@ -109,6 +109,19 @@ void ConnectionGroup::OnFirstAttempt(const absl::Status& why) {
   }
 }
 
+std::optional<transport::CalledOut::Call> ConnectionGroup::HoldsFirstAttempt() {
+  for (size_t number = 0; number < members_.size(); ++number) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (states_[number].state != ChannelState::kConnecting || states_[number].failed) continue;
+    }
+    const std::shared_ptr<ChannelCore> core = members_[number].lock();
+    if (core == nullptr) continue;
+    if (auto call = core->poller().called_out().Now(); call.has_value()) return call;
+  }
+  return std::nullopt;
+}
+
 ConnectionGroup::News ConnectionGroup::TakeNews() {
   absl::MutexLock lock(&mutex_);
   return std::exchange(news_, {});

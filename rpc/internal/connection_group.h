@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "hawser/rpc/internal/channel_state.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/transport/called_out.h"
 
 namespace hawser::internal {
 
@@ -58,6 +60,8 @@ class ConnectionGroup {
   void OnEvent(size_t number, ChannelEvent event, ChannelState to, const absl::Status& why);
   // The first attempt of a connection has ended with `why`. The channel's has when one has succeeded, or all have failed.
   void OnFirstAttempt(const absl::Status& why);
+  // What holds the poller of a connection whose first attempt has not ended. Empty: nothing holds one.
+  std::optional<transport::CalledOut::Call> HoldsFirstAttempt();
   // For the first connection: what it has not told yet, in order.
   News TakeNews();
 

@@ -2,6 +2,8 @@
 
 #include "tests/rpc/connections.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -660,6 +662,38 @@ TEST_F(TwoPollersTest, ACallThatExpiresBeforeItIsCarriedIsNotSent) {
   AnswerAll();
   EXPECT_THAT(End(SendAct(channel_, 1)), IsOk());
   EXPECT_EQ(server_.requests, 3);
+}
+
+TEST_F(TwoPollersTest, ConnectEndsWhileThePollerOfTheOtherConnectionIsHeld) {
+  const std::string uri = std::make_unique<TestServer>()->uri;  // Nothing listens there any more.
+  Box<bool> holding;
+  absl::Notification go_on;
+  std::thread holder([&] {
+    poller(1).Run([&] {
+      const transport::Poller::CallOut out(poller(1), "the callback of", "a test");
+      holding.Put(true);
+      go_on.WaitForNotification();
+    });
+  });
+  holding.Take();
+  std::atomic<bool> over{false};
+  std::thread time([&] {
+    while (!over) {
+      clients_.clock.Advance(absl::Milliseconds(100));
+      sched_yield();
+    }
+  });
+  const absl::Status late =
+      Channel::Connect(uri,
+                       {.connect_timeout = absl::Seconds(2), .connections = 2, .runtime = clients_.runtime})
+          .status();
+  over = true;
+  go_on.Notify();
+  time.join();
+  holder.join();
+  EXPECT_THAT(late, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(late.message()),
+              AllOf(HasSubstr("not done within 2s"), HasSubstr("held by the callback of a test")));
 }
 
 // Otherwise it would wait for the callback that holds the other connection's poller.
