@@ -26,6 +26,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/fake_server.h"
@@ -302,6 +303,25 @@ TEST_F(LossTest, ACallIsSentAgainTwiceAtMostOverWhicheverConnections) {
   EXPECT_EQ(server_.requests, 3);
 }
 
+// It was not sent yet, so it need not be idempotent.
+TEST_F(LossTest, ACallThatWaitsForASlotOfAConnectionThatIsLostGoesToAnotherAtOnce) {
+  ChannelOptions options;
+  options.connection.slots = 1;
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(2, std::move(options)));
+  Calls calls;  // In turn of the first and the second connection.
+  for (int i = 0; i < 4; ++i) {
+    calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+    ASSERT_TRUE(Eventually([&] { return server_.requests == std::min(i + 1, 2); }));
+  }
+  server_.Run([&] { held_[0].first->connection->Close(); });
+  EXPECT_THAT(calls[0].Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  ASSERT_TRUE(Eventually([&] { return core(1)->calls_in_use() == 3; }));
+  AnswerAll();
+  for (size_t i = 1; i < calls.size(); ++i) EXPECT_THAT(calls[i].Wait(), IsOk()) << i;
+  EXPECT_EQ(server_.came, 2);
+}
+
 TEST_F(LossTest, ACallThatWasRefusedUnrunGoesToAnotherAtOnce) {
   std::atomic<int> refusing{-1};
   server_.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
@@ -390,6 +410,22 @@ TEST_F(LossTest, TheLastCallThatEndsAfterTheChannelDisconnectsItsConnection) {
   EXPECT_THAT(call.Wait(), IsOk());
   { const auto ended = std::move(call); }
   EXPECT_TRUE(Eventually([&] { return server_.open == 0; }));
+}
+
+TEST_F(LossTest, ACallThatAnotherConnectionCarriesOutlivesTheChannel) {
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  {
+    auto call = SendActAgain(channel_, 1, {.timeout = kLong});
+    ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+    server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+    ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+    channel_.reset();
+    AnswerHeld();
+    EXPECT_THAT(call.Wait(), IsOk());
+  }
+  EXPECT_TRUE(Eventually([&] { return server_.open == 0; }));
+  EXPECT_EQ(server_.came, 2);
 }
 
 // A connection that only carries a call of another one, and whose channel is destroyed.
@@ -621,6 +657,19 @@ TEST_F(TwoPollersTest, ACallMayBeCancelledWhileThoseThatWaitGoToAnother) {
   for (const size_t i : {2u, 4u, 6u, 7u}) EXPECT_THAT(End(std::move(calls[i])), IsOk()) << i;
 }
 
+// The poller of the connection that carries it may be held.
+TEST_F(TwoPollersTest, CloseEndsACallWithoutTheConnectionThatCarriesIt) {
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  std::vector<Call> calls;
+  const std::vector<int> numbers = FillSlots(2, calls);
+  Cut(numbers[0]);
+  ASSERT_TRUE(UntilOn(0, [&] { return core(1)->calls_in_use() == 3; }));
+  const auto status = StatusOf(calls[2]);
+  channel_->Close();
+  ASSERT_TRUE(UntilOn(0, [&] { return status->has_value(); }));
+  EXPECT_THAT(**status, HasCode(absl::StatusCode::kCancelled));
+}
+
 TEST_F(TwoPollersTest, ACallMayBeCancelledWhileTheChannelClosesAnotherThatIsCarried) {
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   std::vector<Call> calls;
@@ -742,6 +791,34 @@ TEST(ConnectionsTest, OneConnectionThatTheServerAdmitsIsEnough) {
   EXPECT_EQ(ReadyConnections(*channel), 1u);
 }
 
+TEST(ConnectionsTest, ACallWaitsWhileTheFirstAttemptOfAnotherConnectionIsUnderWay) {
+  ClockedRuntime clients;
+  FakeServer server;
+  std::vector<transport::PeerRequest> peers;  // On the server's poller.
+  std::atomic<int> waiting{0};
+  server.on_peer = [&](transport::PeerRequest request) {
+    peers.push_back(std::move(request));
+    ++waiting;
+  };
+  const auto channel = *Channel::Create(server.uri, {.connections = 2, .runtime = clients.get()});
+  Calls calls;  // One for each connection.
+  for (int i = 0; i < 2; ++i) calls.push_back(SendAct(channel, 1, {.timeout = kLong}));
+  ASSERT_TRUE(Eventually([&] { return waiting == 2; }));
+  server.Run([&] { peers[0].Reject(absl::ResourceExhaustedError("no room")); });
+  const auto& all = channel->core()->group()->connections();
+  ASSERT_TRUE(Eventually([&] {
+    return std::any_of(all.begin(), all.end(),
+                       [](const auto& each) { return each->state() == ChannelState::kTransientFailure; });
+  }));
+  internal::RunAndWait(clients.get()->poller(0), [] {});  // It has done what follows from that.
+  server.Run([&] {
+    server.Accept(std::move(peers[1]));
+    peers.clear();
+  });
+  for (auto& call : calls) EXPECT_THAT(call.Wait(), IsOk());
+  EXPECT_EQ(ReadyConnections(*channel), 1u);
+}
+
 TEST(ConnectionsTest, CallsFailWhenTheFirstAttemptsOfAllHaveFailed) {
   ClockedRuntime clients;
   const std::string uri = std::make_unique<TestServer>()->uri;  // Nothing listens there any more.
@@ -756,6 +833,25 @@ TEST(ConnectionsTest, CallsFailWhenTheFirstAttemptsOfAllHaveFailed) {
     EXPECT_FALSE(WasSent(status));
   }
   EXPECT_TRUE(Eventually([&] { return channel->state() == ChannelState::kTransientFailure; }));
+}
+
+TEST(ConnectionsTest, ACallThatWaitsForReadyDoesSoWhenTheFirstAttemptsOfAllHaveFailed) {
+  ClockedRuntime clients;
+  const std::string uri = std::make_unique<TestServer>()->uri;  // Nothing listens there any more.
+  const auto channel = *Channel::Create(uri, {.connections = 3, .runtime = clients.get()});
+  Calls calls;
+  for (int i = 0; i < 3; ++i) calls.push_back(SendAct(channel, 1, kPatient));
+  const auto& all = channel->core()->group()->connections();
+  ASSERT_TRUE(Eventually([&] {
+    return std::all_of(all.begin(), all.end(),
+                       [](const auto& each) { return each->state() == ChannelState::kTransientFailure; });
+  }));
+  for (int i = 0; i < 3; ++i) calls.push_back(SendAct(channel, 1, kPatient));
+  EXPECT_THAT(SendAct(channel, 1, {.timeout = kLong}).Wait().status(),
+              HasCode(absl::StatusCode::kUnavailable));
+  TestServer server({}, uri);
+  ASSERT_NO_FATAL_FAILURE(clients.Pass(absl::Seconds(1)));
+  for (auto& call : calls) EXPECT_THAT(call.Wait(), IsOk());
 }
 
 TEST(ConnectionsTest, ServicesAreForAChannelWithOneConnection) {

@@ -15,6 +15,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/connection.h"
+#include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
@@ -94,6 +95,17 @@ class FakeServer final : transport::Acceptor::Handler {
 
   void StopListening() { acceptor_.reset(); }
 
+  void Accept(transport::PeerRequest request) {
+    auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, came)).get();
+    auto made =
+        transport::Connection::Accept(poller(), std::move(request), {},
+                                      transport::NewSessionToken(poller().environment()), *client, client);
+    ASSERT_THAT(made, IsOk());
+    client->connection = *made;
+    ++open;
+    ++came;
+  }
+
   void AcceptReverse() {
     if (!reverse_.has_value()) return;
     auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, -1)).get();
@@ -106,6 +118,9 @@ class FakeServer final : transport::Acceptor::Handler {
 
   std::string uri;
   // Set these before a client connects.
+  std::function<void(transport::PeerRequest)> on_peer = [this](transport::PeerRequest request) {
+    Accept(std::move(request));
+  };
   std::function<void(Client&)> on_ready = [](Client&) {};
   std::function<void(Client&, transport::ExchangeId)> on_request =
       [](Client& client, transport::ExchangeId id) { client.Answer(id); };
@@ -119,14 +134,7 @@ class FakeServer final : transport::Acceptor::Handler {
       ++reverse_came;
       return;
     }
-    auto* const client = clients_.emplace_back(std::make_unique<Client>(*this, came)).get();
-    auto made =
-        transport::Connection::Accept(poller(), std::move(request), {},
-                                      transport::NewSessionToken(poller().environment()), *client, client);
-    ASSERT_THAT(made, IsOk());
-    client->connection = *made;
-    ++open;
-    ++came;
+    on_peer(std::move(request));
   }
 
   std::shared_ptr<transport::Runtime> runtime_ =
