@@ -69,7 +69,8 @@ class Channel {
 
   // `callback` runs once, where a callback of Then() would (rpc/call.h), when this channel can never be used
   // again: Close() was called or, for a channel from ServerContext::peer(), the client is gone. If that is so
-  // already, it runs soon, even if this object is destroyed before. An empty one has no effect.
+  // already, it runs soon, even if this object is destroyed before. An empty one has no effect. With several connections it
+  // runs when the first of them is closed, on the poller of that one: callbacks of calls may still run on other pollers.
   void OnClosed(absl::AnyInvocable<void()> callback);
 
   ChannelState state() const;

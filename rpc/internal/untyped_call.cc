@@ -594,15 +594,22 @@ void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result
   core_->HandOverSoon(*this);
 }
 
+[[gnu::always_inline]] inline void UntypedCall::NoteEnd() {
+  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
+  core_->CountEnd(method_, result_.ok() ? absl::StatusCode::kOk : result_.status().code(), begun_ns_);
+}
+
 void UntypedCall::HandOver() {
   if (stage_ == Stage::kEnded) return CallBackLate();
   Move(CallStage::Event::kHandOver);
+  // Most calls are neither carried nor have extras, and this is their one test.
   if (has_extras_) [[unlikely]] {
     if (carried_for_ != nullptr) return EndCarrying();
+    NoteEnd();
     EndExtras();
+  } else {
+    NoteEnd();
   }
-  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
-  core_->CountEnd(method_, result_.ok() ? absl::StatusCode::kOk : result_.status().code(), begun_ns_);
   const Handover::State before = Move(Handover::Event::kResult);
   if (before == Handover::State::kWaiter) done_.Set();
   if (before == Handover::State::kCallback) {

@@ -146,6 +146,8 @@ class UntypedCall final : transport::ResponseHandler {
   void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
   void HandOver();
+  // For those who count calls, and those who trace them.
+  void NoteEnd();
   // Waits for done_. Not OK: its poller is held beyond the deadline, and the caller has stopped waiting.
   absl::Status AwaitResult();
   // OK: the result is there. Not OK: what AwaitResult() returns. Empty: its poller is not held.

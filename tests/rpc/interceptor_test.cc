@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "hawser/rpc/internal/outgoing_calls.h"
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -447,6 +448,23 @@ TEST_F(InterceptorTest, ACallThatItsCallerGaveUpEndsOnceThePollerIsFree) {
   EXPECT_EQ(made.WaitFor(3).size(), 3u);
   EXPECT_THAT(SendAct(holder, 3).Wait(), IsOk());
   EXPECT_EQ(made.lines().size(), 3u);
+}
+
+TEST_F(InterceptorTest, ACallIsCountedBeforeItsOnEndRuns) {
+  TestServer server;
+  const auto count = [&] {
+    uint64_t calls = 0;
+    for (const auto& each : internal::OutgoingCalls::Process().Look(1 << 20).totals) {
+      if (each.target == server.uri) calls += each.ended.latency.count();
+    }
+    return calls;
+  };
+  Box<uint64_t> counted;
+  client_a->on_end = [&] { counted.Put(count()); };
+  const uint64_t before = count();  // Another server may have had the address.
+  const auto channel = Connect(server);
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  EXPECT_EQ(counted.Take(), before + 1);
 }
 
 // ---- The end of what they use.
