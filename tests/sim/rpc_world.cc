@@ -103,6 +103,7 @@ class RpcWorld final : public World {
       ProveIdentities();
       for (const auto& one : Identities::All()) network().SetIdentity(one.context.get(), one.identity);
     }
+    SetClientPollers(connections_dice_.Chance(0.5) ? 2 : 1);
     StartAll();
   }
 
@@ -610,7 +611,7 @@ class RpcWorld final : public World {
 
   // Its own numbers, so that worlds without identities do not change.
   Dice identity_dice_;
-  Dice connections_dice_;
+  Dice connections_dice_;  // How many connections, and pollers.
   bool with_identities_ = false;
   int steps_left_;
   uint64_t server_lives_ = 0;

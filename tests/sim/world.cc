@@ -92,6 +92,7 @@ bool World::StartRuntime(int host) {
   if (fabric == nullptr) fabric = std::make_shared<SimFabric>(network_, host);
   transport::RuntimeOptions options;
   options.pool.limit_bytes = kPoolBytes;
+  options.pollers = host == kServer ? 1 : client_pollers_;
   auto made = transport::Runtime::CreateOn(fabric, options, /*start_threads=*/false, network_);
   if (!made.ok()) return false;
   std::shared_ptr<transport::Runtime> proves;
@@ -215,7 +216,9 @@ bool World::Turns() {
       for (size_t i = 0; i < processes->size(); ++i) {  // A turn may start and end processes.
         if (processes == &processes_ && stalled((*processes)[i].host)) continue;
         const std::shared_ptr<transport::Runtime> runtime = (*processes)[i].runtime;
-        if (runtime->poller(0).PollOnce() != 0) work = true;
+        for (size_t number = 0; number < runtime->poller_count(); ++number) {
+          if (runtime->poller(number).PollOnce() != 0) work = true;
+        }
       }
     }
     while (!agenda_.empty() && agenda_.begin()->first <= now_ns()) {
@@ -242,7 +245,9 @@ bool World::StepTo(int64_t until_ns) {
   for (const std::vector<Process>* processes : {&processes_, &forgotten_}) {
     for (const Process& process : *processes) {
       if (processes == &processes_ && stalled(process.host)) continue;
-      next_ns = std::min(next_ns, process.runtime->poller(0).timers().next_ns());
+      for (size_t number = 0; number < process.runtime->poller_count(); ++number) {
+        next_ns = std::min(next_ns, process.runtime->poller(number).timers().next_ns());
+      }
     }
   }
   for (const auto& [host, resumes_ns] : stalled_) next_ns = std::min(next_ns, resumes_ns);
@@ -281,16 +286,18 @@ void World::CheckNothingIsLeft() {
                         forgotten_[0].runtime.use_count() - 1, " times"));
   }
   for (const Process& process : processes_) {
-    transport::Poller& poller = process.runtime->poller(0);
-    poller.Run([&] { poller.messages().Trim(); });
-    const transport::BufferPoolStats stats = process.runtime->buffers().stats();
     const std::string host = absl::StrCat("host ", process.host, " still ");
-    if (stats.leases != 0) Broken(absl::StrCat(host, "leases ", stats.leases, " buffers"));
-    if (poller.connection_count() != 0) Broken(absl::StrCat(host, "has connections"));
-    if (const uint64_t bytes = poller.read_budget().taken_bytes(); bytes != 0) {
-      Broken(absl::StrCat(host, "counts ", bytes, " bytes of READs"));
+    for (size_t number = 0; number < process.runtime->poller_count(); ++number) {
+      transport::Poller& poller = process.runtime->poller(number);
+      poller.Run([&] { poller.messages().Trim(); });
+      if (poller.connection_count() != 0) Broken(absl::StrCat(host, "has connections"));
+      if (const uint64_t bytes = poller.read_budget().taken_bytes(); bytes != 0) {
+        Broken(absl::StrCat(host, "counts ", bytes, " bytes of READs"));
+      }
+      if (poller.timers().next_ns() != transport::kNever) Broken(absl::StrCat(host, "has a timer set"));
     }
-    if (poller.timers().next_ns() != transport::kNever) Broken(absl::StrCat(host, "has a timer set"));
+    const transport::BufferPoolStats stats = process.runtime->buffers().stats();
+    if (stats.leases != 0) Broken(absl::StrCat(host, "leases ", stats.leases, " buffers"));
   }
   if (const size_t count = network_.memory_guard().count(); count != 0) {
     Broken(absl::StrCat("the fabric still owns ", count, " ranges of memory"));

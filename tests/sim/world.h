@@ -79,6 +79,8 @@ class World {
   // From now on each runtime has another one beside it, over which it proves with credentials who connects, by what
   // looks like TLS.
   void ProveIdentities() { proves_ = true; }
+  // From now on the runtimes of clients have so many pollers.
+  void SetClientPollers(int count) { client_pollers_ = count; }
   // Makes a runtime for `host`, if it has none. False: a fault prevents the start; try later.
   bool StartRuntime(int host);
   // nullptr: there is none.
@@ -154,6 +156,7 @@ class World {
   const Faults chosen_faults_;
   const int hosts_;
   bool proves_ = false;
+  int client_pollers_ = 1;
   std::map<int, std::shared_ptr<SimFabric>> fabrics_;
   std::map<int, std::shared_ptr<SimFabric>> tls_fabrics_;
   std::vector<Process> processes_;  // At most one for each host, and behind it the one that proves.
