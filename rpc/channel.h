@@ -35,8 +35,10 @@ class ChannelCore;  // rpc/internal/channel_core.h
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits until the first attempt
-  // ends; with several connections, until one of them is ready, or the first attempts of all have failed. If the server refuses it for lack of room (ResourceExhausted), it tries again within
-  // ChannelOptions::connect_timeout. The addresses of a name are tried side by side (RFC 8305, Happy Eyeballs).
+  // ends; with several connections, until one of them is ready, or the first attempts of all have failed, or the
+  // poller of the first is held by a callback for ChannelOptions::connect_timeout (Unavailable). If the server
+  // refuses it for lack of room (ResourceExhausted), it tries again within ChannelOptions::connect_timeout. The
+  // addresses of a name are tried side by side (RFC 8305, Happy Eyeballs).
   // auto: RDMA if this machine has it, it leads to the peer, and the peer listens on it, else TCP; with
   // require_encryption always TCP. The choice holds for the channel's life, also when it reconnects.
   // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: files that cannot be used, or
@@ -69,8 +71,9 @@ class Channel {
 
   // `callback` runs once, where a callback of Then() would (rpc/call.h), when this channel can never be used
   // again: Close() was called or, for a channel from ServerContext::peer(), the client is gone. If that is so
-  // already, it runs soon, even if this object is destroyed before. An empty one has no effect. With several connections it
-  // runs when the first of them is closed, on the poller of that one: callbacks of calls may still run on other pollers.
+  // already, it runs soon, even if this object is destroyed before. An empty one has no effect. With several
+  // connections it runs when the first of them is closed, on the poller of that one: callbacks of calls may still
+  // run on other pollers.
   void OnClosed(absl::AnyInvocable<void()> callback);
 
   ChannelState state() const;
@@ -79,15 +82,16 @@ class Channel {
   const std::string& peer_address() const;
 
   // The names in the certificate of the server or, for a channel from ServerContext::peer(), of the client: those of the
-  // current connection (of several: one that is up); not authenticated while there is none, or without credentials, or in a child after fork(). From any
-  // thread; a copy. Not that of an answer, which may come over an earlier connection. With credentials every server has
-  // the name that was asked for.
+  // current connection (of several: one that is up); not authenticated while there is none, or without credentials,
+  // or in a child after fork(). From any thread; a copy. Not that of an answer, which may come over an earlier
+  // connection. With credentials every server has the name that was asked for.
   PeerIdentity peer_identity() const;
 
   // Why an auto:// channel took TCP and not RDMA. Otherwise empty.
   const std::string& why_not_rdma() const { return why_not_rdma_; }
 
-  // What the poller of this channel, or of its first connection, has decided, for this and other channels on it. After fork(), in the child: nothing.
+  // What the poller of this channel, or of its first connection, has decided, for this and other channels on it.
+  // After fork(), in the child: nothing.
   PollerStats poller_stats() const;
 
   // For generated code and the library.

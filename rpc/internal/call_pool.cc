@@ -75,7 +75,7 @@ void CallPool::Put(UntypedCall* call) {
       close = close_when_idle_;
     }
   }
-  if (close) last->Close(absl::CancelledError("the channel was destroyed"));
+  if (close) last->CloseIfIdle();
 }
 
 bool CallPool::CloseWhenIdle() {

@@ -26,6 +26,8 @@ constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
 // The most results that are handed over in one turn. The poller's other work waits meanwhile.
 constexpr int kHandedOverMax = 256;
+// Calls that a connection hands to others in one turn of its poller. Each takes about 2 us.
+constexpr int kRedealtMax = 256;
 
 // Each connection has receives at both sides, and more of them than a server has pollers, or a network has paths, only take
 // memory. A server admits 16384 connections of one host.
@@ -231,6 +233,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       retry_timer_([this] { OnRetryTimer(); }),
       insists_timer_([this] { OnFirstAttempt(refused_); }),
       late_timer_([this] { OnFirstAttemptsLate(); }),
+      redeal_timer_([this] { Redeal(); }),
       queue_(poller,
              [this](UntypedCall& call) {
                call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
@@ -282,6 +285,7 @@ absl::Status ChannelCore::HeldUp(const transport::CalledOut::Call& by) const {
 
 // A thread that waits for the first attempts drives this poller, or its own thread does; another connection's may be held.
 void ChannelCore::OnFirstAttemptsLate() {
+  if (first_attempt_done_.is_set()) return;
   if (const auto call = group_->HoldsFirstAttempt(); call.has_value()) return EndFirstAttempt(HeldUp(*call));
   poller_.timers().Set(late_timer_, transport::After(poller_.now_ns(), kConnectGrace));
 }
@@ -306,7 +310,17 @@ void ChannelCore::OnChannelDestroyed() {
 }
 
 void ChannelCore::CloseOnceIdle() {
-  if (offers_ != nullptr || calls_.CloseWhenIdle()) Close(absl::CancelledError("the channel was destroyed"));
+  const bool idle = calls_.CloseWhenIdle();
+  if (offers_ != nullptr) return Close(absl::CancelledError("the channel was destroyed"));
+  if (idle) CloseIfIdle();
+}
+
+// Asks on the poller: until then it may carry a call of another connection of the channel. The end of that call asks again.
+void ChannelCore::CloseIfIdle() {
+  if (!poller_.usable_in_this_process()) return;
+  poller_.Run([core = shared_from_this()] {
+    if (core->calls_in_use() == 0) core->CloseNow(absl::CancelledError("the channel was destroyed"));
+  });
 }
 
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
@@ -370,7 +384,12 @@ void ChannelCore::Redeal() {
   poller_.AssertHeld();
   if (queue_.empty() || state() == ChannelState::kReady || group_->ReadyOne(*this) == nullptr) return;
   // One at a time: what Start() runs on the poller of another connection may cancel the others.
-  for (uint64_t left = queue_.size().value(); left > 0 && !queue_.empty(); --left) {
+  uint64_t left = queue_.size().value();
+  for (int i = 0; left > 0 && !queue_.empty(); --left, ++i) {
+    if (i == kRedealtMax) {
+      poller_.timers().Set(redeal_timer_, poller_.now_ns() + 1);
+      return;
+    }
     UntypedCall& call = *queue_.front();
     queue_.Remove(call);
     Start(call);
@@ -623,7 +642,8 @@ void ChannelCore::CloseNow(const absl::Status& why) {
   if (closed()) return;
   why_closed_ = why;
   Move(ChannelEvent::kClose, why);
-  for (transport::Timer* timer : {&retry_timer_, &late_timer_}) poller_.timers().Cancel(*timer);
+  for (transport::Timer* timer : {&retry_timer_, &late_timer_, &redeal_timer_})
+    poller_.timers().Cancel(*timer);
   if (attempt_ != nullptr) std::exchange(attempt_, nullptr)->Abandon();
   for (CallQueue* queue : {&queue_, &awaiting_}) {
     for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {

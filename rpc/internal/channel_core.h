@@ -82,6 +82,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Waits for the result of the first attempt to connect, of whichever connection. Not on the poller.
   absl::Status WaitForFirstAttempt();
   void Close(const absl::Status& why);
+  // Soon, unless a call is in use by then.
+  void CloseIfIdle();
   // With all connections of its channel.
   void CloseChannel(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
@@ -236,9 +238,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   int64_t insists_until_ns_ = 0;    // See InsistsOnFirst().
   absl::Status refused_;            // The last of those attempts.
   transport::Timer insists_timer_;  // Set from the first of them on.
-  transport::Timer late_timer_;  // Of the first of several connections: the first attempts should have ended.
-  absl::Status why_failed_;      // Why the last attempt failed. OK: it succeeded, or there was none.
-  int64_t failed_ns_ = 0;        // When.
+  // Of the first of several connections: the first attempts should have ended.
+  transport::Timer late_timer_;
+  transport::Timer redeal_timer_;
+  absl::Status why_failed_;  // Why the last attempt failed. OK: it succeeded, or there was none.
+  int64_t failed_ns_ = 0;    // When.
   absl::Status why_closed_;
 
   CallQueue queue_;                          // To be sent.

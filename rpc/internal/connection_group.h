@@ -27,7 +27,8 @@ class ChannelCore;
 // A new call goes to the connection that is ready and has the fewest calls. It stays with that connection's poller: there its
 // callback runs, and there a thread waits for it. If that connection is not ready when the call is to be sent, or sent again, a
 // ready one carries the request (ChannelCore::SendBeside()); without one the call waits where it is. So a call neither waits nor
-// fails because of its own connection while another one is ready.
+// fails because its own connection is not ready, while another one is. It does wait for a slot of its own connection, if that is
+// ready, or has not found out yet that its peer is silent, though another one may have slots.
 // Thread:   any, but for OnEvent().
 // Lifetime: shared by its connections. Until Release() it keeps them.
 class ConnectionGroup {

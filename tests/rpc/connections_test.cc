@@ -322,6 +322,29 @@ TEST_F(LossTest, ACallThatWaitsForASlotOfAConnectionThatIsLostGoesToAnotherAtOnc
   EXPECT_EQ(server_.came, 2);
 }
 
+// The rest after a turn in which the poller does other work.
+TEST_F(LossTest, OfManyCallsThatWait256GoToAnotherInOneTurn) {
+  ChannelOptions options;
+  options.connection.slots = 1;
+  Hold();
+  ASSERT_NO_FATAL_FAILURE(Connect(2, std::move(options)));
+  Calls calls;
+  for (int i = 0; i < 2 * 301; ++i) {
+    calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+    ASSERT_TRUE(Eventually([&] { return server_.requests == std::min(i + 1, 2); }));
+  }
+  ASSERT_EQ(core(0)->calls_in_use(), 301u);
+  ASSERT_EQ(core(1)->calls_in_use(), 301u);
+  // No time passes, so neither that turn comes nor a connection instead of the one that is lost.
+  server_.Run([&] { held_[0].first->connection->Close(); });
+  EXPECT_THAT(calls[0].Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(Eventually([&] { return core(1)->calls_in_use() == 301 + 256; }));
+  clients_.Pass(absl::Microseconds(1));
+  EXPECT_TRUE(Eventually([&] { return core(1)->calls_in_use() == 301 + 300; }));
+  AnswerAll();
+  for (size_t i = 1; i < calls.size(); ++i) EXPECT_THAT(calls[i].Wait(), IsOk()) << i;
+}
+
 TEST_F(LossTest, ACallThatWasRefusedUnrunGoesToAnotherAtOnce) {
   std::atomic<int> refusing{-1};
   server_.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
@@ -711,6 +734,58 @@ TEST_F(TwoPollersTest, ACallThatExpiresBeforeItIsCarriedIsNotSent) {
   AnswerAll();
   EXPECT_THAT(End(SendAct(channel_, 1)), IsOk());
   EXPECT_EQ(server_.requests, 3);
+}
+
+// The channel is destroyed while its second connection has no call. Before that closes, it carries the call of the first one.
+TEST_F(TwoPollersTest, AConnectionThatWasIdleWhenTheChannelEndedCarriesACallThatIsHeld) {
+  ASSERT_NO_FATAL_FAILURE(Connect(2));
+  server_.Run([&] { Hold(); });
+  auto call = SendActAgain(channel_, 1, {.timeout = kLong});
+  ASSERT_TRUE(Until([&] { return server_.requests == 1; }));
+  std::shared_ptr<internal::ChannelCore> second = core(1);
+  poller(1).Run([&] {
+    std::thread other([&] {
+      channel_.reset();
+      server_.Run([&] {
+        server_.StopListening();
+        std::exchange(held_, {})[0].first->connection->Close();
+      });
+    });
+    other.join();
+    EXPECT_TRUE(UntilOn(0, [&] { return second->calls_in_use() == 1; }));
+  });
+  second.reset();
+  AnswerAll();
+  std::optional<absl::Status> status;
+  call.Then([&](const auto& reply) { status = reply.status(); });
+  EXPECT_TRUE(Until([&] { return status.has_value(); }));
+  EXPECT_THAT(status, testing::Optional(IsOk()));
+}
+
+TEST_F(TwoPollersTest, AConnectionThatIsMadeWhileTheChannelEndsCarriesACallThatIsHeld) {
+  std::vector<transport::PeerRequest> requests;
+  std::atomic<int> came{0};
+  server_.on_peer = [&](transport::PeerRequest request) {
+    requests.push_back(std::move(request));
+    ++came;
+  };
+  channel_ = *Channel::Create(server_.uri, {.connections = 2, .runtime = clients_.runtime});
+  Call call = SendAct(channel_, 1, {.timeout = kLong});
+  ASSERT_TRUE(Until([&] { return came == 2; }));
+  server_.Run([&] {
+    for (transport::PeerRequest& request : std::exchange(requests, {})) server_.Accept(std::move(request));
+  });
+  std::shared_ptr<internal::ChannelCore> second = core(1);
+  poller(1).Run([&] {
+    std::thread other([&] { channel_.reset(); });
+    other.join();
+    EXPECT_TRUE(Eventually([&] {
+      poller(1).PollOnce();
+      return second->state() != ChannelState::kConnecting;
+    }));
+  });
+  second.reset();
+  EXPECT_THAT(End(std::move(call)), IsOk());
 }
 
 TEST_F(TwoPollersTest, ConnectEndsWhileThePollerOfTheOtherConnectionIsHeld) {
