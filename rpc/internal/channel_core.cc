@@ -155,8 +155,7 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (connections > 1) {
     const auto group = std::make_shared<ConnectionGroup>(cores);
     for (size_t number = 0; number < cores.size(); ++number) {
-      cores[number]->number_ = number;
-      cores[number]->group_ = group;
+      cores[number]->member_ = std::make_unique<Member>(*cores[number], group, number);
       cores[number]->takes_none_ = ForkMark::OfNoProcess();
     }
   }
@@ -166,9 +165,9 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
       if (insists) {
         core->insists_until_ns_ = transport::After(core->poller_.now_ns(), core->options_.connect_timeout);
       }
-      if (insists && core->group_ != nullptr && core->number_ == 0) {
+      if (insists && core->member_ != nullptr && core->member_->number == 0) {
         core->poller_.timers().Set(
-            core->late_timer_,
+            core->member_->late_timer,
             transport::After(core->poller_.now_ns(), core->options_.connect_timeout + kConnectGrace));
       }
       core->Connect();
@@ -232,8 +231,6 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
       insists_timer_([this] { OnFirstAttempt(refused_); }),
-      late_timer_([this] { OnFirstAttemptsLate(); }),
-      redeal_timer_([this] { Redeal(); }),
       queue_(poller,
              [this](UntypedCall& call) {
                call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
@@ -245,14 +242,20 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
                                           absl::StrCat("the deadline passed before it could be sent again",
                                                        poller_.WhyLate(call.deadline_ns_))));
                 }),
-      carried_(poller,
-               [this](UntypedCall& call) {
-                 call.EndWithoutCarrier(
-                     absl::StatusCode::kDeadlineExceeded,
-                     absl::StrCat("the deadline passed while another connection of the channel carried it",
-                                  poller_.WhyLate(call.deadline_ns_)));
-               }),
       tell_timer_([this] { Tell(); }) {}
+
+ChannelCore::Member::Member(ChannelCore& core, std::shared_ptr<ConnectionGroup> of, size_t its_number)
+    : group(std::move(of)),
+      number(its_number),
+      carried(core.poller_,
+              [&core](UntypedCall& call) {
+                call.EndWithoutCarrier(
+                    absl::StatusCode::kDeadlineExceeded,
+                    absl::StrCat("the deadline passed while another connection of the channel carried it",
+                                 core.poller_.WhyLate(call.deadline_ns_)));
+              }),
+      late_timer([&core] { core.OnFirstAttemptsLate(); }),
+      redeal_timer([&core] { core.Redeal(); }) {}
 
 ChannelCore::~ChannelCore() = default;
 
@@ -286,8 +289,9 @@ absl::Status ChannelCore::HeldUp(const transport::CalledOut::Call& by) const {
 // A thread that waits for the first attempts drives this poller, or its own thread does; another connection's may be held.
 void ChannelCore::OnFirstAttemptsLate() {
   if (first_attempt_done_.is_set()) return;
-  if (const auto call = group_->HoldsFirstAttempt(); call.has_value()) return EndFirstAttempt(HeldUp(*call));
-  poller_.timers().Set(late_timer_, transport::After(poller_.now_ns(), kConnectGrace));
+  const std::optional<transport::CalledOut::Call> call = member_->group->HoldsFirstAttempt();
+  if (call.has_value()) return EndFirstAttempt(HeldUp(*call));
+  poller_.timers().Set(member_->late_timer, transport::After(poller_.now_ns(), kConnectGrace));
 }
 
 void ChannelCore::Close(const absl::Status& why) {
@@ -297,16 +301,16 @@ void ChannelCore::Close(const absl::Status& why) {
 
 void ChannelCore::CloseChannel(const absl::Status& why) {
   if (!poller_.usable_in_this_process()) return;
-  if (group_ == nullptr) return Close(why);
-  for (const std::shared_ptr<ChannelCore>& core : group_->connections()) core->Close(why);
+  if (member_ == nullptr) return Close(why);
+  for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) core->Close(why);
 }
 
 void ChannelCore::OnChannelDestroyed() {
   if (!poller_.usable_in_this_process()) return;
   // The application's objects may be destroyed from here on: none of its code runs any more.
   gate_->Close();
-  if (group_ == nullptr) return CloseOnceIdle();
-  for (const std::shared_ptr<ChannelCore>& core : group_->Release()) core->CloseOnceIdle();
+  if (member_ == nullptr) return CloseOnceIdle();
+  for (const std::shared_ptr<ChannelCore>& core : member_->group->Release()) core->CloseOnceIdle();
 }
 
 void ChannelCore::CloseOnceIdle() {
@@ -338,7 +342,9 @@ absl::StatusOr<Buffer> ChannelCore::AllocateBuffer(size_t size_bytes) {
   return Buffer::Allocate(runtime_->buffers(), size_bytes);
 }
 
-ChannelState ChannelCore::channel_state() const { return group_ == nullptr ? state() : group_->state(); }
+ChannelState ChannelCore::channel_state() const {
+  return member_ == nullptr ? state() : member_->group->state();
+}
 
 // ---- Calls.
 
@@ -359,9 +365,9 @@ bool ChannelCore::StartWhileNotReady(UntypedCall& call) {
     call.EndSoon(WhyClosed(call));
     return true;
   }
-  if (group_ != nullptr && SendBeside(call)) return true;
+  if (member_ != nullptr && SendBeside(call)) return true;
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_ &&
-      (group_ == nullptr || !group_->hopeful())) {
+      (member_ == nullptr || !member_->group->hopeful())) {
     call.EndSoon(call.Error(CodeWhileNotConnected(), WhyNotConnected()));
     return true;
   }
@@ -369,10 +375,10 @@ bool ChannelCore::StartWhileNotReady(UntypedCall& call) {
 }
 
 bool ChannelCore::SendBeside(UntypedCall& call) {
-  const std::shared_ptr<ChannelCore> other = group_->ReadyOne(*this);
+  const std::shared_ptr<ChannelCore> other = member_->group->ReadyOne(*this);
   if (other == nullptr) return false;
   call.Move(CallStage::Event::kCarry);
-  carried_.PushBack(call);
+  member_->carried.PushBack(call);
   UntypedCall* const carrier = other->calls_.Get(other);
   carrier->PrepareToCarry(call, *other);
   call.carrier_ = carrier;
@@ -382,12 +388,12 @@ bool ChannelCore::SendBeside(UntypedCall& call) {
 
 void ChannelCore::Redeal() {
   poller_.AssertHeld();
-  if (queue_.empty() || state() == ChannelState::kReady || group_->ReadyOne(*this) == nullptr) return;
+  if (queue_.empty() || state() == ChannelState::kReady || member_->group->ReadyOne(*this) == nullptr) return;
   // One at a time: what Start() runs on the poller of another connection may cancel the others.
   uint64_t left = queue_.size().value();
   for (int i = 0; left > 0 && !queue_.empty(); --left, ++i) {
     if (i == kRedealtMax) {
-      poller_.timers().Set(redeal_timer_, poller_.now_ns() + 1);
+      poller_.timers().Set(member_->redeal_timer, poller_.now_ns() + 1);
       return;
     }
     UntypedCall& call = *queue_.front();
@@ -398,7 +404,7 @@ void ChannelCore::Redeal() {
 
 void ChannelCore::FailQueuedWithoutHope() {
   poller_.AssertHeld();
-  if (state() == ChannelState::kTransientFailure && !group_->hopeful()) FailQueued();
+  if (state() == ChannelState::kTransientFailure && !member_->group->hopeful()) FailQueued();
 }
 
 void ChannelCore::FailQueued() {
@@ -453,7 +459,7 @@ void ChannelCore::Forget(UntypedCall& call) {
     case UntypedCall::Stage::kReturning:
       return awaiting_.Remove(call);
     case UntypedCall::Stage::kCarried:
-      return carried_.Remove(call);
+      return member_->carried.Remove(call);
     default:
       return queue_.Remove(call);
   }
@@ -540,7 +546,7 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   failed_ns_ = poller_.now_ns();
   Move(ChannelEvent::kAttemptFailed, why);
   ConnectLater();
-  if (group_ == nullptr || !group_->hopeful()) FailQueued();
+  if (member_ == nullptr || !member_->group->hopeful()) FailQueued();
 }
 
 // A server that has no room now may have some in a moment, since connections that are no more, or say nothing, make room
@@ -615,7 +621,7 @@ void ChannelCore::Lose(Link& link, const absl::Status& why) {
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   Retire(std::move(link_));
   Move(ChannelEvent::kLost, why);
-  if (group_ != nullptr) Redeal();
+  if (member_ != nullptr) Redeal();
   // Backs off. Otherwise a server that accepts and then drops all connections, or drains each before the last
   // one has ended, would get a storm of connections. Likewise idle clients that reconnect at once: if they
   // are more than the server admits as newcomers (Admission), they would displace each other endlessly.
@@ -642,8 +648,11 @@ void ChannelCore::CloseNow(const absl::Status& why) {
   if (closed()) return;
   why_closed_ = why;
   Move(ChannelEvent::kClose, why);
-  for (transport::Timer* timer : {&retry_timer_, &late_timer_, &redeal_timer_})
-    poller_.timers().Cancel(*timer);
+  poller_.timers().Cancel(retry_timer_);
+  if (member_ != nullptr) {
+    poller_.timers().Cancel(member_->late_timer);
+    poller_.timers().Cancel(member_->redeal_timer);
+  }
   if (attempt_ != nullptr) std::exchange(attempt_, nullptr)->Abandon();
   for (CallQueue* queue : {&queue_, &awaiting_}) {
     for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {
@@ -651,9 +660,9 @@ void ChannelCore::CloseNow(const absl::Status& why) {
     }
   }
   // One at a time: what a cancel runs on the poller of another connection may end the others.
-  while (!carried_.empty()) {
-    UntypedCall& call = *carried_.front();
-    carried_.Remove(call);
+  while (member_ != nullptr && !member_->carried.empty()) {
+    UntypedCall& call = *member_->carried.front();
+    member_->carried.Remove(call);
     call.EndWithoutCarrier(why.code(), why.message());
   }
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
@@ -663,8 +672,8 @@ void ChannelCore::CloseNow(const absl::Status& why) {
 
 // That of the first connection that is up.
 std::shared_ptr<const PeerIdentity> ChannelCore::channel_peer_identity() const {
-  if (group_ != nullptr) {
-    for (const std::shared_ptr<ChannelCore>& core : group_->connections()) {
+  if (member_ != nullptr) {
+    for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) {
       if (core->state() == ChannelState::kReady) return core->peer_identity();
     }
   }
@@ -694,8 +703,8 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
     transport::PeerLog::Process().Debug(absl::StrCat("the channel to ", peer_address_, " is ", ToString(*to),
                                                      why.ok() ? "" : ": ", absl::string_view(why.message())));
   }
-  if (group_ != nullptr) {
-    group_->OnEvent(number_, event, *to, why);
+  if (member_ != nullptr) {
+    member_->group->OnEvent(member_->number, event, *to, why);
   } else {
     news_.emplace_back(*to, why);
   }
@@ -706,21 +715,21 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
 void ChannelCore::OnFirstAttempt(const absl::Status& why) {
   if (std::exchange(had_first_attempt_, true)) return;
   poller_.timers().Cancel(insists_timer_);
-  if (group_ == nullptr) return EndFirstAttempt(why);
-  group_->OnFirstAttempt(why);
+  if (member_ == nullptr) return EndFirstAttempt(why);
+  member_->group->OnFirstAttempt(why);
 }
 
 void ChannelCore::EndFirstAttempt(const absl::Status& why) {
   poller_.AssertHeld();
   if (first_attempt_done_.is_set()) return;  // It was late.
-  poller_.timers().Cancel(late_timer_);
+  if (member_ != nullptr) poller_.timers().Cancel(member_->late_timer);
   first_attempt_ = why;
   first_attempt_done_.Set();
 }
 
 void ChannelCore::TellNewsOfGroup() {
   poller_.AssertHeld();
-  for (auto& news : group_->TakeNews()) news_.push_back(std::move(news));
+  for (auto& news : member_->group->TakeNews()) news_.push_back(std::move(news));
   if (!news_.empty()) TellSoon();
 }
 

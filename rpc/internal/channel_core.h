@@ -108,7 +108,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // False: this is a child after fork(), or the channel has several connections, and group() chooses that of each call.
   bool takes_new_calls() const { return !takes_none_.in_child(); }
   // Null: it is the only connection of its channel.
-  const std::shared_ptr<ConnectionGroup>& group() const { return group_; }
+  ConnectionGroup* group() const { return member_ == nullptr ? nullptr : member_->group.get(); }
   // That were made and have not been returned: a hint, for the choice of a connection.
   size_t calls_in_use() const { return calls_.in_use(); }
 
@@ -197,6 +197,18 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void OnLinkDown(Link& link, const absl::Status& why) override;
   void OnLinkGone(Link& link) override;
 
+  // What one of several connections has. A channel with one does without its 300 bytes.
+  struct Member {
+    Member(ChannelCore& core, std::shared_ptr<ConnectionGroup> group, size_t number);
+
+    const std::shared_ptr<ConnectionGroup> group;
+    const size_t number;  // In the group.
+    // ---- On the poller.
+    CallQueue carried;            // Over other connections of the channel.
+    transport::Timer late_timer;  // Of the first connection: the first attempts should have ended.
+    transport::Timer redeal_timer;
+  };
+
   std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;
   const std::string peer_address_;
@@ -204,16 +216,16 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const int64_t default_timeout_ns_;
   const bool intercepts_;
   // Used on the poller; here they take no room of their own.
-  bool dials_ = false;    // False: the peer dialed the connection, and there will be no other.
-  bool is_null_ = false;  // WithoutConnection().
+  bool dials_ = false;              // False: the peer dialed the connection, and there will be no other.
+  bool is_null_ = false;            // WithoutConnection().
+  bool had_first_attempt_ = false;  // Of this connection.
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
   // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
   CallPool calls_;
   // Set before the channel is used. One test finds both a fork and a group: see takes_new_calls().
   ForkMark takes_none_;
-  std::shared_ptr<ConnectionGroup> group_;
-  size_t number_ = 0;  // In the group.
+  std::unique_ptr<Member> member_;
   mutable Mutex identity_mutex_;
   std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(identity_mutex_) =
       transport::OrNotAuthenticated(nullptr);
@@ -231,23 +243,18 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   std::shared_ptr<Attempt> attempt_;
   std::unique_ptr<Link> link_;                    // Carries new calls.
   std::vector<std::unique_ptr<Link>> old_links_;  // Draining, or closing.
-  bool had_first_attempt_ = false;                // Of this connection.
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
   transport::Timer retry_timer_;
   int64_t insists_until_ns_ = 0;    // See InsistsOnFirst().
   absl::Status refused_;            // The last of those attempts.
   transport::Timer insists_timer_;  // Set from the first of them on.
-  // Of the first of several connections: the first attempts should have ended.
-  transport::Timer late_timer_;
-  transport::Timer redeal_timer_;
-  absl::Status why_failed_;  // Why the last attempt failed. OK: it succeeded, or there was none.
-  int64_t failed_ns_ = 0;    // When.
+  absl::Status why_failed_;         // Why the last attempt failed. OK: it succeeded, or there was none.
+  int64_t failed_ns_ = 0;           // When.
   absl::Status why_closed_;
 
   CallQueue queue_;                          // To be sent.
   CallQueue awaiting_;                       // To be sent again, once their requests are back.
-  CallQueue carried_;                        // Over other connections of the channel.
   std::optional<ChannelList::Entry> entry_;  // If it dials. Reads `queue_`.
   OutgoingCalls::Counting outgoing_;         // Empty: WithoutConnection().
   UntypedCall* ended_first_ = nullptr;       // To be handed over, in this order.
