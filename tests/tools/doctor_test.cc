@@ -85,10 +85,20 @@ TEST_F(DoctorTest, DeviceThatDoesNotConfineGrantsIsAWarning) {
   EXPECT_THAT(NotOk(machine_.Examine()),
               ElementsAre(AllOf(StartsWith("warning  grants mlx5_0: no memory windows of type 2"),
                                 HasSubstr("any other peer"), HasSubstr("tcp://"), Not(HasSubstr("iWARP")))));
+}
+
+TEST_F(DoctorTest, WhatIwarpExposesIsAWarningOfItsOwn) {
+  AddMlx5();
+  EXPECT_THAT(machine_.Examine(), Not(Contains(HasSubstr("iwarp"))));
+  machine_.verbs_devices[0].uses_windows = false;
   machine_.verbs_devices[0].iwarp = true;
-  EXPECT_THAT(
-      NotOk(machine_.Examine()),
-      ElementsAre(AllOf(HasSubstr("over iWARP a large message can be changed"), HasSubstr("tcp://"))));
+  EXPECT_THAT(NotOk(machine_.Examine()),
+              ElementsAre(StartsWith("warning  grants mlx5_0: no memory windows of type 2"),
+                          AllOf(StartsWith("warning  iwarp mlx5_0:"), HasSubstr("can be written"),
+                                HasSubstr("guesses its STag and address"), HasSubstr("no credentials"),
+                                HasSubstr("tcp://"))));
+  machine_.verbs_devices[0].opened = absl::UnavailableError("it cannot be opened");
+  EXPECT_THAT(machine_.Examine(), Not(Contains(HasSubstr("iwarp"))));
 }
 
 // As with bnxt_re.

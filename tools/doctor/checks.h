@@ -46,6 +46,9 @@ Findings CheckLibraries(const System& system, const std::vector<Device>& devices
 // Whether a peer can READ only what was granted to it, or, by guessing, what was granted to others.
 Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices);
 
+// What iWARP exposes besides: where a large message arrives, peers can write meanwhile. A line for each such device.
+Findings CheckIwarp(const std::vector<VerbsDevice>& verbs_devices);
+
 // The kernel's modules for user space, and the right to open their character devices.
 Findings CheckAccess(const System& system, const std::vector<Device>& devices);
 

@@ -3,11 +3,13 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "hawser/tools/doctor/netdev.h"
 
 namespace hawser::doctor {
 namespace {
@@ -42,20 +44,8 @@ void ReadGids(const System& system, const std::string& folder, Port* port) {
   }
 }
 
-// The GID table knows; a driver on top of a netdev (rxe) also says it itself; for the others, what is below
-// the same PCI function counts if there is just one.
-std::string NetdevOf(const System& system, const std::string& device, const Port& port) {
-  for (const Gid& gid : port.gids) {
-    if (!gid.netdev.empty()) return gid.netdev;
-  }
-  if (std::string parent = system.ReadOrEmpty(absl::StrCat(kClass, device, "/parent")); !parent.empty()) {
-    return parent;
-  }
-  const std::vector<std::string> below = system.List(absl::StrCat(kClass, device, "/device/net"));
-  return below.size() == 1 ? below[0] : "";
-}
-
-Port ReadPort(const System& system, const std::string& device, const std::string& folder, int number) {
+Port ReadPort(const System& system, const Device& device, const std::string& folder, int number,
+              bool only_port) {
   Port port;
   port.number = number;
   port.state = WithoutNumber(system.ReadOrEmpty(folder + "/state"));
@@ -63,8 +53,10 @@ Port ReadPort(const System& system, const std::string& device, const std::string
   port.link_layer = system.ReadOrEmpty(folder + "/link_layer");
   port.rate = system.ReadOrEmpty(folder + "/rate");
   ReadGids(system, folder, &port);
-  port.default_roce_mode = system.ReadOrEmpty(DefaultRoceModePath(device, number));
-  port.netdev = NetdevOf(system, device, port);
+  port.default_roce_mode = system.ReadOrEmpty(DefaultRoceModePath(device.name, number));
+  Netdev netdev = FindNetdev(system, device.name, port, device.is_iwarp, only_port);
+  port.netdev = std::move(netdev.name);
+  port.netdev_by_mac = netdev.by_mac;
   return port;
 }
 
@@ -123,10 +115,14 @@ std::vector<Device> ReadDevices(const System& system) {
     device.is_iwarp = WithoutNumber(system.ReadOrEmpty(folder + "/node_type")) == "RNIC";
     device.numa_node = system.ReadOrEmpty(folder + "/device/numa_node");
     device.uverbs = UverbsOf(system, name);
+    std::vector<int> numbers;
     for (const std::string& entry : system.List(folder + "/ports")) {
       int number = 0;
-      if (!absl::SimpleAtoi(entry, &number)) continue;
-      device.ports.push_back(ReadPort(system, name, absl::StrCat(folder, "/ports/", entry), number));
+      if (absl::SimpleAtoi(entry, &number)) numbers.push_back(number);
+    }
+    for (const int number : numbers) {
+      device.ports.push_back(ReadPort(system, device, absl::StrCat(folder, "/ports/", number), number,
+                                      /*only_port=*/numbers.size() == 1));
     }
     devices.push_back(std::move(device));
   }

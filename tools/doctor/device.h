@@ -37,6 +37,7 @@ struct Port {
   std::string link_layer;  // "Ethernet", "InfiniBand".
   std::string rate;        // "100 Gb/sec (4X EDR)".
   std::string netdev;
+  bool netdev_by_mac = false;         // `netdev` was found by its MAC address alone.
   std::vector<Gid> gids;              // Those that are set.
   std::vector<std::string> bad_gids;  // What stood where a GID should.
   std::string default_roce_mode;      // Of configfs, "IB/RoCE v1". "": configfs has no entry.

@@ -15,6 +15,7 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
   Append(libraries, &findings);
   Append(CheckLimits(verbs_devices), &findings);
   Append(CheckGrants(verbs_devices), &findings);
+  Append(CheckIwarp(verbs_devices), &findings);
   if (!devices.empty()) Append(CheckAccess(system, devices), &findings);
   if (!devices.empty() || rdma_wanted) {
     Append(CheckNetns(system), &findings);

@@ -32,9 +32,9 @@ std::string HowToBringUp(const Port& port) {
 }
 
 Finding CheckState(const Device& device, const Port& port, bool another_is_active) {
-  const std::string link =
-      absl::StrCat(LinkLayerAndKind(device, port), ", ", port.rate.empty() ? "speed unknown" : port.rate,
-                   ", netdev ", port.netdev.empty() ? "unknown" : port.netdev);
+  const std::string link = absl::StrCat(
+      LinkLayerAndKind(device, port), ", ", port.rate.empty() ? "speed unknown" : port.rate, ", netdev ",
+      port.netdev.empty() ? "unknown" : port.netdev, port.netdev_by_mac ? " (by its MAC address)" : "");
   const std::string state = absl::StrCat(port.state, port.phys_state.empty() ? "" : " / ", port.phys_state);
   Finding finding{.check = "port", .subject = PortName(device, port)};
   if (port.is_active()) {

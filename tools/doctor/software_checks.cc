@@ -1,11 +1,9 @@
 // What is between a program and the NIC: libraries, kernel modules, character devices, namespaces.
 
-#include <algorithm>
-
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "hawser/tools/doctor/checks.h"
+#include "hawser/tools/doctor/provider.h"
 
 namespace hawser::doctor {
 namespace {
@@ -16,41 +14,14 @@ struct Library {
 };
 constexpr Library kLibraries[] = {{"libibverbs.so.1", "libibverbs1"}, {"librdmacm.so.1", "librdmacm1"}};
 
-constexpr char kProviders[] = "apt-get install ibverbs-providers (or what the NIC's vendor ships)";
-
-// Of one device: whether libibverbs can use it.
-Finding CheckProvider(const Device& device, const std::vector<VerbsDevice>& verbs_devices) {
-  Finding finding{.check = "provider", .subject = device.name};
-  const auto at = std::find_if(verbs_devices.begin(), verbs_devices.end(),
-                               [&](const VerbsDevice& each) { return each.name == device.name; });
-  if (at == verbs_devices.end()) {
-    finding.level = Level::kProblem;
-    finding.found = "libibverbs has no provider for it";
-    finding.advice = kProviders;
-    if (device.uverbs.empty()) {  // Without it libibverbs does not see the device at all.
-      finding.found = "libibverbs does not list it, since ib_uverbs does not serve it";
-      finding.advice = "modprobe ib_uverbs";
-    }
-  } else if (!at->opened.ok()) {
-    finding.level = Level::kProblem;
-    finding.found = absl::StrCat("libibverbs has a provider, which cannot open it: ", at->opened.message());
-    finding.advice = absl::StrCat("see the access to /dev/infiniband/", device.uverbs);
-  } else {
-    finding.found = "libibverbs has a provider, which opens it";
-  }
-  return finding;
-}
-
 // Without a device: whether there is any provider at all.
 Findings CheckAnyProvider(const System& system, bool rdma_wanted) {
-  const std::vector<std::string> files = system.List("/etc/libibverbs.d");
-  const auto count = std::count_if(files.begin(), files.end(),
-                                   [](const std::string& file) { return absl::EndsWith(file, ".driver"); });
+  const size_t count = InstalledProviders(system).size();
   Finding finding{.check = "provider"};
   finding.found = absl::StrCat(count, count == 1 ? " provider" : " providers", " in /etc/libibverbs.d");
   if (count == 0) {
     finding.level = rdma_wanted ? Level::kWarning : Level::kOk;
-    finding.advice = absl::StrCat("for RDMA: ", kProviders);
+    finding.advice = absl::StrCat("for RDMA: ", kInstallProviders);
   }
   return {finding};
 }
@@ -111,45 +82,7 @@ Findings CheckLibraries(const System& system, const std::vector<Device>& devices
     return findings;
   }
   *verbs_devices = *std::move(opened);
-  for (const Device& device : devices) findings.push_back(CheckProvider(device, *verbs_devices));
-  return findings;
-}
-
-Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices) {
-  Findings findings;
-  for (const VerbsDevice& device : verbs_devices) {
-    if (!device.opened.ok()) continue;  // Said elsewhere.
-    Finding finding{.check = "grants", .subject = device.name};
-    if (device.uses_windows) {
-      finding.found = "memory windows of type 2 confine what is granted to a peer to its connection";
-      if (!device.windows_untried.empty()) {
-        finding.level = Level::kWarning;
-        finding.found =
-            absl::StrCat("memory windows of type 2, if the kernel is right: ", device.windows_untried);
-        finding.advice =
-            "see `ulimit -l`, dmesg and the rdma cgroup, and run this again; if large messages fail, choose "
-            "RuntimeOptions::rdma_grants = kRegistered";
-      }
-    } else {
-      finding.level = Level::kWarning;
-      const std::string reason =
-          device.windows_refused.empty()
-              ? "(or not used, on rxe)"
-              : absl::StrCat("(the kernel advertises them, but its provider in user space has none: ",
-                             device.windows_refused, ")");
-      finding.found =
-          absl::StrCat("no memory windows of type 2 ", reason,
-                       ": what is granted to one peer for a call can be READ by any other peer of the "
-                       "process that guesses its rkey and address");
-      if (device.iwarp) {
-        absl::StrAppend(&finding.found,
-                        "; over iWARP a large message can be changed in the same way while it arrives; other "
-                        "memory cannot be written");
-      }
-      finding.advice = "use it among machines that trust each other, or use tcp://";
-    }
-    findings.push_back(std::move(finding));
-  }
+  Append(CheckProviders(system, devices, *verbs_devices), &findings);
   return findings;
 }
 
