@@ -60,7 +60,10 @@ std::vector<NicBehavior> AllBehaviors() {
                  .binds_windows = true,
                  .max_cqe = 1048574,
                  .max_qp_wr = 895,
-                 .request_lacks_responder_resources = true});
+                 .request_lacks_responder_resources = true,
+                 .reject_status = -ECONNREFUSED,
+                 .closed_port_status = -ECONNRESET,
+                 .closed_port_echoes = true});
 
   all.push_back({.name = "erdma",
                  .iwarp = true,
@@ -76,6 +79,8 @@ std::vector<NicBehavior> AllBehaviors() {
                  .max_cqe = 1048576,
                  .reply_lacks_depths = true,
                  .ipv4_only = true,
+                 .reject_status = -ECONNRESET,
+                 .closed_port_status = -ECONNRESET,
                  .destroys_beside_polls = true});
 
   all.push_back({.name = "bnxt_re",
@@ -126,6 +131,8 @@ std::vector<NicBehavior> AllBehaviors() {
                  .inline_max = 256,
                  .max_cqe = 65528,
                  .max_qp_wr = 4096,
+                 .reject_status = -ECONNREFUSED,
+                 .closed_port_status = -ECONNRESET,
                  .destroys_beside_polls = true});
 
   all.push_back({.name = "mana",

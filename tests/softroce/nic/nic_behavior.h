@@ -56,6 +56,13 @@ struct NicBehavior {
 
   bool ipv4_only = false;
 
+  // FakeVerbs only: the status of RDMA_CM_EVENT_REJECTED where the peer's program rejected, and where nothing listens. Those of
+  // InfiniBand and RoCE are IB_CM_REJ_CONSUMER_DEFINED and IB_CM_REJ_INVALID_SERVICE_ID.
+  int reject_status = 28;
+  int closed_port_status = 8;
+  // The event of a closed port hands back the private data of rdma_connect().
+  bool closed_port_echoes = false;
+
   // ibv_destroy_qp() frees the queue pair without the lock of its completion queue, so ibv_poll_cq() must not run
   // at the same time.
   bool destroys_beside_polls = false;

@@ -453,7 +453,11 @@ struct FakeCalls {
     fake->connected = *parameters;
     if (fake->silent) return 0;
     if (fake->reject) {
-      fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status);
+      fake->CmEvent(id, RDMA_CM_EVENT_REJECTED, fake->reject_status,
+                    fake->reject_echoes_
+                        ? absl::string_view(static_cast<const char*>(parameters->private_data),
+                                            parameters->private_data_len)
+                        : fake->reject_data);
     } else {
       EXPECT_EQ(parameters->qp_num, fake->newest_qp_->qp_num);
       // An iWARP device has no step of ours between.
@@ -634,11 +638,31 @@ void FakeVerbs::CompleteReceiveThatInvalidates(uint32_t rkey) {
   receives.pop_front();
 }
 
-void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status) {
+void FakeVerbs::ClosePort() {
+  reject = true;
+  reject_status = options_.closed_port_status;
+  reject_echoes_ = options_.closed_port_echoes;
+  if (!options_.iwarp) reject_data.assign(kRejectPrivateDataMax, '\0');
+}
+
+// The kernel pads the private data of InfiniBand and RoCE.
+void FakeVerbs::RejectWith(absl::string_view private_data) {
+  reject = true;
+  reject_status = options_.reject_status;
+  reject_data = std::string(private_data);
+  if (!options_.iwarp) reject_data.resize(kRejectPrivateDataMax);
+}
+
+void FakeVerbs::CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status, absl::string_view private_data) {
   auto* event = new rdma_cm_event{};
   event->id = id;
   event->event = type;
   event->status = status;
+  if (!private_data.empty()) {
+    const std::string& kept = private_data_of_.emplace_back(private_data);
+    event->param.conn.private_data = kept.data();
+    event->param.conn.private_data_len = static_cast<uint8_t>(kept.size());
+  }
   if (type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_CONNECT_RESPONSE) {
     event->param.conn.initiator_depth = options_.answer.initiator;
     event->param.conn.responder_resources = options_.answer.responder;

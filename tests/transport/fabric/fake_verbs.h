@@ -57,7 +57,10 @@ class FakeVerbs : private VerbsExecutor {
     bool sets_errno = true;          // When it refuses to create a queue pair.
     bool refuses_inline = true;      // Of more than `inline_max`. Otherwise it grants that.
     bool ipv6 = true;                // Or EAFNOSUPPORT.
-    bool reliable = true;            // Has RC. Otherwise the transport is not specified, as with efa.
+    int reject_status = 28;          // Of RDMA_CM_EVENT_REJECTED, by a program
+    int closed_port_status = 8;      // and by a kernel where nothing listens, which
+    bool closed_port_echoes = false;  // may hand back what this side sent.
+    bool reliable = true;             // Has RC. Otherwise the transport is not specified, as with efa.
     int num_comp_vectors = 1;
     uint32_t vendor_id = 0;
     std::optional<GrantKind> grants = {};  // Of the fabric of a FakeWorld.
@@ -90,7 +93,7 @@ class FakeVerbs : private VerbsExecutor {
   // The oldest receive, with a SEND_WITH_INV of the peer that has invalidated `rkey`.
   void CompleteReceiveThatInvalidates(uint32_t rkey);
 
-  void CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status = 0);
+  void CmEvent(rdma_cm_id* id, rdma_cm_event_type type, int status = 0, absl::string_view private_data = "");
   rdma_cm_id* ConnectRequest(rdma_cm_id* listener);  // Of a peer that wants 4 READs each way.
   void AsyncEvent(ibv_event_type type);       // Of the newest queue pair, completion queue or the device.
   std::function<void()> on_async_event_read;  // And not handled: what another thread does meanwhile.
@@ -110,8 +113,14 @@ class FakeVerbs : private VerbsExecutor {
   std::function<void()> on_arm;         // What happens just before a completion queue is armed, once.
   uint32_t next_key = 1;                // Of what is registered or allocated next: the upper bits.
 
+  // Nothing listens at the peer.
+  void ClosePort();
+  // A program there rejects, and gives rdma_reject() this.
+  void RejectWith(absl::string_view private_data);
+
   bool reject = false;                            // A connecting peer is rejected,
-  int reject_status = 0;                          // with this.
+  int reject_status = 0;                          // with this
+  std::string reject_data;                        // and this.
   bool silent = false;                            // It does not answer at all.
   ibv_context* route_over = nullptr;              // Another device.
   ibv_context* listed = nullptr;                  // By rdma_get_devices(), instead of `cm_context`.
@@ -180,6 +189,8 @@ class FakeVerbs : private VerbsExecutor {
   std::map<ibv_cq*, Cq> cqs_;
   std::map<ibv_comp_channel*, std::deque<ibv_cq*>> cq_events_;
   std::deque<CmNews> cm_events_;
+  std::deque<std::string> private_data_of_;  // Of events.
+  bool reject_echoes_ = false;
   std::deque<ibv_async_event> async_events_;
   bool async_event_read_ = false;   // And not acknowledged: an ibv_qp is there until it is.
   std::vector<ibv_qp*> destroyed_;  // Until then.

@@ -61,6 +61,9 @@ inline FakeVerbs::Options ToFakeVerbs(const NicBehavior& nic) {
           .sets_errno = !nic.silent_errors,
           .refuses_inline = nic.inline_policy == Inline::kRefused,
           .ipv6 = !nic.ipv4_only,
+          .reject_status = nic.reject_status,
+          .closed_port_status = nic.closed_port_status,
+          .closed_port_echoes = nic.closed_port_echoes,
           .num_comp_vectors = nic.comp_vectors,
           .vendor_id = nic.vendor_id};
 }

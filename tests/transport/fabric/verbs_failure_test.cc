@@ -350,18 +350,78 @@ TEST(VerbsFailureTest, ARejectionSaysItsReason) {
   }
 }
 
-// With siw, which says so of a rejection, and with others, which say so of a closed port.
-TEST(VerbsFailureTest, ARejectionOverIwarpMayBeOfAClosedPort) {
-  const std::pair<int, bool> statuses[] = {{-ECONNRESET, true}, {-ECONNREFUSED, false}};
-  for (const auto& [status, perhaps] : statuses) {
+TEST_P(VerbsFailureOnNicTest, PortThatIsClosedIsUnavailable) {
+  for (const char* sent : {"", "a hello"}) {
+    FakeWorld world(nic(), {}, /*connect=*/false);
+    world.verbs.ClosePort();
+    ASSERT_THAT(world.qp->Connect(Peer(), sent), IsOk());
+    world.Poll(1600);
+    EXPECT_THAT(world.news.told, ElementsAre("failed"));
+    EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+    EXPECT_THAT(Message(world.news.why), HasSubstr("nothing listens there"));
+    EXPECT_EQ(world.news.reject_data, "");
+  }
+}
+
+// What the one side gives rdma_reject() is what the other one gets.
+TEST_P(VerbsFailureOnNicTest, RejectionByThePeersProgramIsPermissionDenied) {
+  for (const std::string reason : {"", "no", "a hello"}) {
+    std::string data;
+    {
+      FakeWorld world(nic(), {}, /*connect=*/false);
+      RequestRecorder requests;
+      const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+      world.verbs.ConnectRequest(world.verbs.newest_id);
+      world.Poll();
+      requests.requests.at(0)->Reject(reason);
+      data = world.verbs.rejected.at(0);
+    }
+    FakeWorld world(nic(), {}, /*connect=*/false);
+    world.verbs.RejectWith(data);
+    ASSERT_THAT(world.qp->Connect(Peer(), "another hello"), IsOk());
+    world.Poll(1600);
+    EXPECT_THAT(world.news.told, ElementsAre("failed"));
+    EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kPermissionDenied));
+    EXPECT_EQ(world.news.reject_data.substr(0, reason.size()), reason);
+    EXPECT_EQ(world.news.reject_data.find_first_not_of('\0', reason.size()), std::string::npos);
+  }
+}
+
+// As of a connect request that nothing took, and of a queue pair that cannot answer and has nothing to say.
+TEST(VerbsFailureTest, RejectionOverIwarpHasDataThatTellsItFromAClosedPort) {
+  for (const bool iwarp : {false, true}) {
+    FakeWorld world({.iwarp = iwarp, .windows = !iwarp}, {}, /*connect=*/false);
+    RequestRecorder requests;
+    const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+    world.verbs.ConnectRequest(world.verbs.newest_id);
+    world.Poll();
+    requests.requests.clear();
+    EXPECT_THAT(world.verbs.rejected, ElementsAre(iwarp ? std::string(1, '\0') : ""));
+  }
+}
+
+// qedr puts a header before what it hands back.
+TEST(VerbsFailureTest, WhatAClosedPortHandsBackIsNoReasonOfThePeer) {
+  const std::string sent = "a hello";
+  for (const std::string& back : {sent, "\1\2\3\4" + sent}) {
     FakeWorld world({.iwarp = true, .windows = false}, {}, /*connect=*/false);
     world.verbs.reject = true;
-    world.verbs.reject_status = status;
-    Connect(world);
-    EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kPermissionDenied));
-    EXPECT_THAT(Message(world.news.why), HasSubstr("rejected by the peer's program"));
-    EXPECT_EQ(absl::StrContains(world.news.why.message(), "nothing listens there"), perhaps);
+    world.verbs.reject_status = -ECONNRESET;
+    world.verbs.reject_data = back;
+    ASSERT_THAT(world.qp->Connect(Peer(), sent), IsOk());
+    world.Poll(1600);
+    EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+    EXPECT_EQ(world.news.reject_data, "");
   }
+}
+
+TEST(VerbsFailureTest, RejectionOverIwarpWithoutDataIsTakenForAClosedPort) {
+  FakeWorld world({.iwarp = true, .windows = false}, {}, /*connect=*/false);
+  world.verbs.reject = true;
+  world.verbs.reject_status = -ECONNRESET;
+  Connect(world);
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Message(world.news.why), HasSubstr("or the peer's program ended before it answered"));
 }
 
 TEST_P(VerbsFailureOnNicTest, ReceivesThatCannotBePostedEndTheConnectionBeforeItIsOne) {

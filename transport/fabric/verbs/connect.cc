@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/state_machine.h"
@@ -23,6 +24,15 @@ constexpr int kResolveTimeoutMs = 30000;
 // The connection manager pads with zeros, so data that is all zeros means that there was none.
 absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
+}
+
+// The private data `received` of a rejection, if the peer sent it. Where a port is closed, two drivers for iWARP hand back
+// `sent`, what this side sent: irdma as it is (irdma_get_cmevent_info()), qedr behind a header of 4 bytes
+// (qed_iwarp_mpa_v2_set_private()).
+absl::string_view OfPeer(absl::string_view received, absl::string_view sent, bool iwarp) {
+  const bool handed_back = iwarp && !sent.empty() && absl::EndsWith(received, sent) &&
+                           (received.size() == sent.size() || received.size() == sent.size() + 4);
+  return handed_back ? absl::string_view() : received;
 }
 
 }  // namespace
@@ -105,26 +115,23 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
   TakeResults();  // Those of commands that the event follows from.
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (event.status != 0)
-        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      if (event.status != 0) return Fail(ConnectError(ConnectingTo(), event.type, event.status));
       return OnAddressResolved();
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      if (event.status != 0)
-        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      if (event.status != 0) return Fail(ConnectError(ConnectingTo(), event.type, event.status));
       return OnRouteResolved();
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      if (event.status != 0)
-        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      if (event.status != 0) return Fail(ConnectError(ConnectingTo(), event.type, event.status));
       return OnConnectResponse(event);
     case RDMA_CM_EVENT_ESTABLISHED:
-      if (event.status != 0)
-        return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      if (event.status != 0) return Fail(ConnectError(ConnectingTo(), event.type, event.status));
       return Establish(event);
     case RDMA_CM_EVENT_REJECTED:
       if (!was_established_ && !accepted_) {
-        absl::Status why = ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp());
+        const absl::string_view data = OfPeer(event.private_data, private_data_, device_.iwarp());
+        absl::Status why = RejectedError(ConnectingTo(), event.status, device_.iwarp(), !data.empty());
         const bool by_program = why.code() == absl::StatusCode::kPermissionDenied;
-        return Fail(std::move(why), by_program ? WithoutPadding(event.private_data) : absl::string_view());
+        return Fail(std::move(why), by_program ? WithoutPadding(data) : absl::string_view());
       }
       [[fallthrough]];
     case RDMA_CM_EVENT_ADDR_ERROR:
@@ -144,7 +151,7 @@ void VerbsQueuePair::OnCmEvent(VerbsCmEvent& event) {
                                                         ": it went away before it heard of it (",
                                                         DescribeCmEvent(event.type), ")")));
       }
-      return Fail(ConnectError(ConnectingTo(), event.type, event.status, device_.iwarp()));
+      return Fail(ConnectError(ConnectingTo(), event.type, event.status));
     case RDMA_CM_EVENT_ADDR_CHANGE:
       // A bond has switched to another link. Packets would still use the old one until the retries are used
       // up.
@@ -439,6 +446,7 @@ void VerbsQueuePair::RejectPeer(const absl::Status& why) {
   if (!accepted_ || id_ == nullptr || device_qp_->answered()) return;
   std::string reason = handler_.OnCannotAccept(why);
   reason.resize(std::min(reason.size(), kRejectPrivateDataMax));
+  reason = RejectionData(reason, device_.iwarp());
   HandOver(
       [id = std::exchange(id_, nullptr), reason = std::move(reason)](VerbsDeviceQp& qp) {
         qp.verbs().rdma_reject(id, reason.data(), static_cast<uint8_t>(reason.size()));

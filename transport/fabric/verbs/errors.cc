@@ -155,8 +155,15 @@ absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int 
   return VerbsError(what, absl::StrCat("ibv_reg_mr() of ", length_bytes, " bytes"), error);
 }
 
-absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status, bool iwarp) {
-  if (event == RDMA_CM_EVENT_REJECTED && status > 0 && !iwarp) {
+absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status) {
+  const int error = std::abs(status);
+  return absl::UnavailableError(
+      absl::StrCat(what, ": ", DescribeCmEvent(event), ": ",
+                   error != 0 ? DescribeErrno(error) : std::string("no reason given"), LikelyCause(error)));
+}
+
+absl::Status RejectedError(absl::string_view what, int status, bool iwarp, bool with_data) {
+  if (status > 0 && !iwarp) {
     const char* text = "an unknown reason";
     for (const RejectReason& reason : kRejectReasons) {
       if (reason.reason == status) text = reason.text;
@@ -166,17 +173,18 @@ absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int 
         absl::StrCat(what, ": rejected with ", status, " ", text));
   }
   const int error = std::abs(status);
-  if (event == RDMA_CM_EVENT_REJECTED && iwarp) {
-    // An iWARP peer's rdma_reject() arrives as ECONNREFUSED with irdma and cxgb4, and as ECONNRESET with siw.
-    // A closed port is ECONNRESET with irdma and cxgb4; with siw rdma_connect() reports it.
+  if (!iwarp) return ConnectError(what, RDMA_CM_EVENT_REJECTED, status);
+  if (error == ECONNREFUSED || with_data) {
     return absl::PermissionDeniedError(
-        absl::StrCat(what, ": rejected by the peer's program (", DescribeErrno(error),
-                     "), or that ended before it answered",
-                     error == ECONNRESET ? ", or nothing listens there over RDMA" : ""));
+        absl::StrCat(what, ": rejected by the peer's program (", DescribeErrno(error), ")"));
   }
   return absl::UnavailableError(
-      absl::StrCat(what, ": ", DescribeCmEvent(event), ": ",
-                   error != 0 ? DescribeErrno(error) : std::string("no reason given"), LikelyCause(error)));
+      absl::StrCat(what, ": ", DescribeErrno(error),
+                   ": nothing listens there over RDMA, or the peer's program ended before it answered"));
+}
+
+std::string RejectionData(absl::string_view reason, bool iwarp) {
+  return reason.empty() && iwarp ? std::string(1, '\0') : std::string(reason);
 }
 
 absl::Status ConnectCallError(absl::string_view what, absl::string_view call, int error) {

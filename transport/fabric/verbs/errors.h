@@ -28,9 +28,20 @@ std::string MemlockAdvice();
 // ibv_reg_mr() of `length_bytes` failed. Knows about the memlock limit and children after fork().
 absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error);
 
-// Connecting to, or accepting, `peer` ended with this event of the connection manager. PermissionDenied: the
-// peer's program rejected. Otherwise Unavailable.
-absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status, bool iwarp);
+// Connecting to, or accepting, `peer` ended with this event of the connection manager, which is not
+// RDMA_CM_EVENT_REJECTED: Unavailable.
+absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status);
+
+// Connecting to `peer` ended with RDMA_CM_EVENT_REJECTED, and this status. `with_data`: the event has private data of the peer.
+// PermissionDenied: the peer's program rejected. Otherwise Unavailable: nothing listens there, for example.
+//
+// Over iWARP a rejection by the peer's program arrives as ECONNREFUSED with irdma, cxgb4 and qedr, and a closed port as
+// ECONNRESET. With siw and erdma both the rejection and what ends before it are ECONNRESET, and with erdma a closed port is, too.
+// There only private data tells them apart, so a rejection over iWARP always has some: see RejectionData().
+absl::Status RejectedError(absl::string_view what, int status, bool iwarp, bool with_data);
+
+// What rdma_reject() is given for the private data `reason`: over iWARP one zero if it is empty.
+std::string RejectionData(absl::string_view reason, bool iwarp);
 
 // A call made on the way to a connection failed: Unavailable.
 absl::Status ConnectCallError(absl::string_view what, absl::string_view call, int error);

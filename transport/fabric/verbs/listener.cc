@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -156,8 +157,8 @@ void VerbsConnectRequest::Reject(absl::string_view private_data) {
   rdma_cm_id* const id = TakeId();
   VerbsDevice& device = channel_->device();
   if (id == nullptr || device.in_forked_child()) return;
-  private_data = private_data.substr(0, kRejectPrivateDataMax);
-  device.verbs().rdma_reject(id, private_data.data(), static_cast<uint8_t>(private_data.size()));
+  const std::string data = RejectionData(private_data.substr(0, kRejectPrivateDataMax), device.iwarp());
+  device.verbs().rdma_reject(id, data.data(), static_cast<uint8_t>(data.size()));
   device.verbs().rdma_destroy_id(id);
 }
 
