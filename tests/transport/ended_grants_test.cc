@@ -13,6 +13,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/executing_verbs.h"
 #include "hawser/tests/transport/testing/endpoint.h"
+#include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/tests/transport/testing/world.h"
@@ -86,6 +87,57 @@ TEST_F(EndedGrantsTest, TheResponseToACallThatWasCancelledEndsItsGrantToo) {
   link_.EchoAll();
   link_.Call(next, NewMessage(world_.client.messages(), kLarge));
   EXPECT_THAT(next.status(), IsOk());
+}
+
+// Requests that are announced, and find no memory at the server.
+class RefusedRequestTest : public ::testing::Test {
+ protected:
+  static RuntimeOptions SmallPool() {
+    RuntimeOptions options;
+    options.pool.limit_bytes = 8 << 20;
+    return options;
+  }
+
+  // The only request was not READ. The response to it, and to one that is READ after it.
+  void AnswerTheRefusal() {
+    ASSERT_EQ(link_.server.bad_requests.size(), 1u);
+    EXPECT_EQ(link_.server.request_count, 0u);
+    EXPECT_EQ(link_.server_counts().reads, 0u);
+    hoard_.DropAll();
+    link_.RespondEmpty(link_.server.bad_requests[0].first);
+    world_.Settle();
+    EXPECT_EQ(link_.server_counts().sends_that_end_grants, 0u);
+    EXPECT_EQ(link_.client_counts().grants, 0) << "the client revokes it";
+    link_.EchoAll();
+    PendingCall next;
+    link_.Call(next, NewMessage(world_.client.messages(), kLarge));
+    EXPECT_THAT(next.status(), IsOk());
+    EXPECT_EQ(link_.server_counts().sends_that_end_grants, 1u);
+    EXPECT_EQ(link_.client_observer.closings + link_.server_observer.closings, 0);
+  }
+
+  World world_{{}, SmallPool(), Sides(GrantKind::kWindows)};
+  Link link_{world_};
+  Hoard hoard_{world_.server.buffers(), kLarge};
+};
+
+TEST_F(RefusedRequestTest, RequestThatFoundNoMemoryInTimeKeepsItsGrant) {
+  PendingCall call;
+  ASSERT_THAT(link_.Send(call, kLarge, absl::Milliseconds(10)), IsOk());
+  world_.Pass(absl::Milliseconds(12));
+  AnswerTheRefusal();
+  EXPECT_EQ(call.ends, 1);
+}
+
+TEST_F(RefusedRequestTest, RequestThatIsCancelledBeforeItIsReadKeepsItsGrant) {
+  PendingCall call;
+  ASSERT_THAT(link_.Send(call, kLarge), IsOk());
+  world_.Settle();
+  ASSERT_FALSE(call.done());
+  world_.OnClient([&] { link_.client_end->Cancel(call.id); });
+  world_.Settle();
+  AnswerTheRefusal();
+  EXPECT_EQ(call.ends, 1);
 }
 
 TEST(EndedGrantsOfOneSideTest, WithoutWindowsOnBothSidesNoResponseEndsAGrant) {
@@ -186,14 +238,25 @@ class HostileEndingTest : public ::testing::Test {
     ParsedMessage parsed;
     EXPECT_THAT(Parse(reinterpret_cast<const uint8_t*>(message.data()), message.size(), parsed), IsOk());
     for (size_t i = 0; i < parsed.header.entries; ++i) {
-      const TableEntry entry = DecodeTableEntry(parsed.table + i * kTableEntryBytes);
-      if (entry.rkey != 0) return entry.rkey;
+      granted_ = DecodeTableEntry(parsed.table + i * kTableEntryBytes);
+      if (granted_.rkey != 0) return granted_.rkey;
     }
     ADD_FAILURE() << "it grants nothing";
     return 0;
   }
   void Answer(const PendingCall& call, uint32_t ends_rkey = 0) {
     peer_.Send(RawResponse(call.id.slot, call.id.generation).Encode(), ends_rkey);
+  }
+  // A response of 12 GiB, which no side takes.
+  void AnswerWithTooMuch(PendingCall& call, uint32_t ends_rkey) {
+    RawMessage response = RawResponse(call.id.slot, call.id.generation);
+    response.header.entries = 3;
+    response.table = {{0x1000, 1, 0xfffffff8}, {0x1000, 2, 0xfffffff8}, {0x1000, 3, 0xfffffff8}};
+    peer_.Send(response.Encode(), ends_rkey);
+    ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
+    EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kResourceExhausted));
+    EXPECT_EQ(call.ends, 1);
+    world_.Pass(absl::Milliseconds(2));  // The client releases it.
   }
   void ExpectOk(PendingCall& call) {
     ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
@@ -212,6 +275,20 @@ class HostileEndingTest : public ::testing::Test {
     ExpectNothingHeld();
     EXPECT_EQ(observer_.closings, 0);
   }
+  // No call's grant is by the window of `rkey`. Two at once, since a window that is free again is the next one to be bound.
+  void ExpectWindowIsNotBound(uint32_t rkey) {
+    for (int i = 0; i < 20; ++i) {
+      PendingCall one, two;
+      const uint32_t first = Call(one), second = Call(two);
+      EXPECT_NE(first >> 8, rkey >> 8) << "its window is bound to other memory";
+      EXPECT_NE(second >> 8, rkey >> 8) << "its window is bound to other memory";
+      Answer(one, i % 2 == 0 ? first : 0);
+      Answer(two, second);
+      ExpectOk(one);
+      ExpectOk(two);
+      world_.Settle();
+    }
+  }
   void ExpectClosed() {
     ASSERT_TRUE(world_.RunUntil([&] { return observer_.closings == 1 && peer_.ended(); }));
     EXPECT_THAT(*observer_.closed, HasCode(absl::StatusCode::kUnavailable));
@@ -228,6 +305,7 @@ class HostileEndingTest : public ::testing::Test {
   HostilePeer peer_{world_, 16, NewFabric(GrantKind::kWindows)};
   RecordingObserver observer_;
   Connection* victim_ = nullptr;
+  TableEntry granted_;  // By the last Call().
 };
 
 TEST_F(HostileEndingTest, APeerThatEndsNothingCostsOnlyItsOwnAdvantage) {
@@ -295,14 +373,7 @@ TEST_F(HostileEndingTest, TheGrantOfAnotherCallEndsEarlyAndItsMemoryIsKept) {
   world_.Settle();
   EXPECT_FALSE(other.done());
   EXPECT_GE(World::LeasedBytes(world_.client), kLarge) << "of the call that is still under way";
-  for (int i = 0; i < 40; ++i) {
-    PendingCall more;
-    const uint32_t next = Call(more);
-    EXPECT_NE(next >> 8, rkey >> 8) << "its window is bound to other memory";
-    Answer(more, i % 2 == 0 ? next : 0);
-    ExpectOk(more);
-    world_.Settle();
-  }
+  ExpectWindowIsNotBound(rkey);
   Answer(other);
   ExpectOk(other);
   ExpectOpen();
@@ -319,6 +390,76 @@ TEST_F(HostileEndingTest, AKeyEndedEarlyThatThePeerReadsEndsTheConnection) {
   ExpectClosed();
   EXPECT_EQ(other.ends, 1);
 }
+
+// ---- Responses that the client does not take
+
+TEST_F(HostileEndingTest, ResponseThatIsRefusedLeavesTheGrantsOfOtherCalls) {
+  Connect();
+  PendingCall call, other;
+  const uint32_t rkey = Call(call);
+  Call(other);
+  AnswerWithTooMuch(call, rkey);
+  EXPECT_FALSE(other.done());
+  EXPECT_EQ(world_.client.fabric->counts(0).grants, 1);
+  peer_.Read(granted_);
+  world_.Settle();
+  EXPECT_THAT(std::string(reinterpret_cast<const char*>(peer_.readable()), granted_.length_bytes),
+              testing::HasSubstr(ContentOf(kLarge).substr(0, 1000)));
+  Answer(other, granted_.rkey);
+  ExpectOk(other);
+  ExpectOpen();
+}
+
+// As if it were not refused: the peer loses its own access, and the other call keeps its memory.
+TEST_F(HostileEndingTest, ResponseThatIsRefusedAndEndsTheGrantOfAnotherCallFreesNoMemoryOfIt) {
+  Connect();
+  PendingCall call, other;
+  Call(call);
+  const uint32_t rkey = Call(other);
+  AnswerWithTooMuch(call, rkey);
+  EXPECT_FALSE(other.done());
+  EXPECT_GE(World::LeasedBytes(world_.client), kLarge) << "of the call that is still under way";
+  ExpectWindowIsNotBound(rkey);
+  Answer(other);
+  ExpectOk(other);
+  ExpectOpen();
+}
+
+// What is no response of the call.
+struct Malformed {
+  const char* name;
+  std::string (*encode)(ExchangeId id);
+};
+
+class MalformedEndingTest : public HostileEndingTest, public testing::WithParamInterface<Malformed> {};
+
+TEST_P(MalformedEndingTest, ItClosesTheConnectionWhicheverGrantItEnds) {
+  Connect();
+  PendingCall call, other;
+  Call(call);
+  const uint32_t rkey = Call(other);
+  peer_.Send(GetParam().encode(call.id), rkey);
+  ASSERT_TRUE(world_.RunUntil([&] { return observer_.closings == 1 && peer_.ended(); }));
+  for (PendingCall* each : {&call, &other}) {
+    EXPECT_FALSE(each->status().ok());
+    EXPECT_EQ(each->ends, 1);
+  }
+  ExpectNothingHeld();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Responses, MalformedEndingTest,
+    testing::ValuesIn(std::vector<Malformed>{
+        {"OfAnEarlierExchange",
+         [](ExchangeId id) { return RawResponse(id.slot, id.generation - 1).Encode(); }},
+        {"OfAFreeSlot",
+         [](ExchangeId id) { return RawResponse(static_cast<uint16_t>(id.slot + 2), 1).Encode(); }},
+        {"OfNoSlot", [](ExchangeId id) { return RawResponse(0xffff, id.generation).Encode(); }},
+        {"ThatIsARequest", [](ExchangeId id) { return RawRequest(id.slot, id.generation).Encode(); }},
+        {"CutShort", [](ExchangeId id) { return RawResponse(id.slot, id.generation).Encode().substr(0, 8); }},
+        {"Garbage", [](ExchangeId) { return std::string(64, '\xff'); }},
+    }),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace hawser::transport
