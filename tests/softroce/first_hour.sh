@@ -7,7 +7,8 @@
 #   --device=NAME       as `ibv_devices` names it
 #   --address=ADDRESS   an IP address of its network interface
 #   --contract=FILTER   which tests of the contract, as for --gtest_filter (all)
-#   --cycles=N          grants that are made, used and revoked (1,000,000)
+#   --cycles=N          grants that are made, used and revoked (1,000,000), of each kind that the device has; with windows the peer
+#                       ends every other one (SEND_WITH_INV), if the device does that, and the output says how many
 #   --kills=N           processes that are killed with 32 large calls under way, clients and servers each (10)
 #   --connects=N        connections made one after another (1,000)
 #   --connections=N     connections at once; fewer if the limit of open files allows no more (10,000)

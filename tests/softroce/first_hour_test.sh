@@ -9,6 +9,8 @@ check 'all steps pass' is "$status" 0
 check 'all are there' is "$(grep -c '^ *[0-9]* s  passed ' <<<"$out")" 8
 check 'the doctor spoke' has "$out" "provider $HAWSER_RDMA_DEVICE: libibverbs has a provider, which opens it"
 check 'the contract ran over the device' has "$out" '[  PASSED  ]'
+check 'it says how many grants the peer has ended, over rxe none' has "$out" \
+  'Windows: 50 grants were made, used and revoked; a SEND of the peer has ended 0 of them (SEND_WITH_INV)'
 check 'clients were killed' has "$out" 'the server serves after 1 of its clients were killed'
 check 'there are figures beside a raw queue pair' has "$out" 'SENDs of a raw queue pair'
 

@@ -11,6 +11,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/executing_verbs.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/tests/transport/fabric/grant_cycles.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::fabric {
@@ -28,11 +29,13 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   loopback.sin_family = AF_INET;
   loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const SocketAddress address(reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback));
-  const auto create = [] {
-    return NewVerbsFabric({.device = "fake0", .grants = GrantKind::kWindows, .library = &Verbs().library()})
-        .value();
+  const auto with = [](GrantKind grants) {
+    return [grants] {
+      return NewVerbsFabric({.device = "fake0", .grants = grants, .library = &Verbs().library()}).value();
+    };
   };
-  return {{.name = "Windows", .create = create, .listen_address = address}};
+  return {{.name = "Windows", .create = with(GrantKind::kWindows), .listen_address = address},
+          {.name = "Registrations", .create = with(GrantKind::kRegistered), .listen_address = address}};
 }
 
 namespace {
@@ -111,6 +114,22 @@ TEST_F(EndedGrantsTest, APeerThatEndsAGrantWhileItIsRevokedLosesItsConnection) {
   b.Revoke(3, granted.rkey);
   ASSERT_THAT(SendThatEnds(a, 2, granted.rkey), IsOk());
   HAWSER_UNTIL(world_, b.news().ended() && b.revocations.size() == 1);
+}
+
+// The run of grants that a new NIC is tested with.
+TEST_F(EndedGrantsTest, EveryOtherGrantOfARunIsEndedByThePeer) {
+  const GrantCycles done = CycleGrants(world_, 11);
+  EXPECT_EQ(done.ended, 5);
+  EXPECT_EQ(done.revoked, 6);
+  EXPECT_EQ(done.ToString(),
+            "11 grants were made, used and revoked; a SEND of the peer has ended 5 of them (SEND_WITH_INV)");
+}
+
+TEST(GrantCyclesTest, WithoutWindowsThePeerEndsNone) {
+  FabricWorld world(FabricsUnderTest().back());
+  const GrantCycles done = CycleGrants(world, 4);
+  EXPECT_EQ(done.ended, 0);
+  EXPECT_EQ(done.revoked, 4);
 }
 
 }  // namespace
