@@ -22,6 +22,13 @@ absl::Status CheckOption(absl::string_view name, int64_t value, int64_t least, i
 absl::Status CheckOption(absl::string_view name, uint64_t value, uint64_t least, uint64_t most,
                          absl::string_view note = "");
 
+// For an enumeration whose values are 0 to `last`, without gaps: a number that was cast to it may be none of them.
+// `values` names them: "PollerOptions::mode is 7: from 0 to 2 (kAdaptive, kSpin, kSleep)".
+template <typename Enum>
+absl::Status CheckEnumOption(absl::string_view name, Enum value, Enum last, absl::string_view values) {
+  return CheckOption(name, static_cast<int64_t>(value), int64_t{0}, static_cast<int64_t>(last), values);
+}
+
 // The first of them that is not OK.
 template <typename... More>
 absl::Status FirstError(absl::Status first, More... more) {

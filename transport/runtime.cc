@@ -71,6 +71,10 @@ absl::Status Runtime::CheckOptions(const RuntimeOptions& options) {
   return FirstError(
       CheckOption("RuntimeOptions::pollers", int64_t{options.pollers}, int64_t{0}, int64_t{kPollersMost},
                   "0: up to one for each core"),
+      CheckEnumOption("RuntimeOptions::rdma_grants", options.rdma_grants, RdmaGrants::kShared,
+                      "kAutomatic, kWindows, kRegistered, kShared"),
+      CheckEnumOption("PollerOptions::mode", options.poller.mode, PollingMode::kSleep,
+                      "kAdaptive, kSpin, kSleep"),
       CheckOption("PollerOptions::spin", options.poller.spin, absl::ZeroDuration(), kSpinMost),
       CheckOption("PollerOptions::host_memory_share", options.poller.host_memory_share, 0.0, 1.0),
       CheckOption("BufferPoolOptions::limit_bytes", uint64_t{options.pool.limit_bytes}, uint64_t{kSlabBytes},

@@ -313,6 +313,8 @@ absl::Status ServerCore::CheckOptions() const {
                   uint64_t{std::numeric_limits<uint32_t>::max()}),
       CheckOption("ServerOptions::connections_per_host_max", uint64_t{options_.connections_per_host_max},
                   uint64_t{1}, uint64_t{std::numeric_limits<uint32_t>::max()}),
+      CheckEnumOption("ServerOptions::introspection", options_.introspection, Introspection::kEveryone,
+                      "kNever, kThisMachine, kEveryone"),
       CheckReadLimits(options_.read, "ServerOptions::read"));
   if (!in_range.ok()) return in_range;
   if (options_.runtime == nullptr) {

@@ -1,5 +1,5 @@
-// Each duration, size and share of the options at 0, below it, infinite, and where a least is above a most: it is refused,
-// with its name, or it means what the header says.
+// Each duration, size, share and enumeration of the options at 0, below it, infinite, beyond what there is, and where a
+// least is above a most: it is refused, with its name, or it means what the header says.
 
 #include <atomic>
 #include <limits>
@@ -45,7 +45,9 @@ std::vector<std::pair<std::string, ConnectionOptions>> WrongConnections() {
 
 // Of a server, and of a runtime that a program makes.
 std::vector<std::pair<std::string, transport::RuntimeOptions>> WrongRuntimes() {
-  return {{"PollerOptions::spin", {.poller = {.spin = kNegative}}},
+  return {{"PollerOptions::mode", {.poller = {.mode = static_cast<PollingMode>(3)}}},
+          {"PollerOptions::mode", {.poller = {.mode = static_cast<PollingMode>(-1)}}},
+          {"PollerOptions::spin", {.poller = {.spin = kNegative}}},
           {"PollerOptions::spin", {.poller = {.spin = kInfinite}}},
           {"PollerOptions::host_memory_share", {.poller = {.host_memory_share = -0.1}}},
           {"PollerOptions::host_memory_share", {.poller = {.host_memory_share = 1.1}}},
@@ -63,6 +65,8 @@ TEST(OptionRangeTest, AServerRefusesWhatItCannotServeWith) {
       {"ServerOptions::handler_grace", {.handler_grace = kNegative}},
       {"ServerOptions::connections_max", {.connections_max = 0}},
       {"ServerOptions::connections_per_host_max", {.connections_per_host_max = 0}},
+      {"ServerOptions::introspection", {.introspection = static_cast<Introspection>(3)}},
+      {"ServerOptions::introspection", {.introspection = static_cast<Introspection>(-1)}},
       {"ServerOptions::read.nesting_max", {.read = {.nesting_max = 0}}},
       {"ServerOptions::read.nesting_max", {.read = {.nesting_max = -1}}},
   };
@@ -106,9 +110,18 @@ TEST(OptionRangeTest, ARuntimeRefusesWhatItCannotRunWith) {
   std::vector<std::pair<std::string, transport::RuntimeOptions>> wrong = WrongRuntimes();
   wrong.push_back({"RuntimeOptions::pollers", {.pollers = -1}});
   wrong.push_back({"RuntimeOptions::pollers", {.pollers = std::numeric_limits<int>::max()}});
+  wrong.push_back({"RuntimeOptions::rdma_grants", {.rdma_grants = static_cast<transport::RdmaGrants>(4)}});
+  wrong.push_back({"RuntimeOptions::rdma_grants", {.rdma_grants = static_cast<transport::RdmaGrants>(-1)}});
   for (const auto& [name, options] : wrong) {
     ExpectRefused(transport::Runtime::Create(TestScheme(), options).status(), name);
   }
+}
+
+// "is -1", and not the largest number of 64 bits; and what there is.
+TEST(OptionRangeTest, AnEnumerationIsRefusedWithItsValueAndThoseThatThereAre) {
+  const transport::RuntimeOptions options = {.poller = {.mode = static_cast<PollingMode>(-1)}};
+  EXPECT_EQ(transport::Runtime::Create(TestScheme(), options).status().message(),
+            "PollerOptions::mode is -1: from 0 to 2 (kAdaptive, kSpin, kSleep)");
 }
 
 TEST(OptionRangeTest, TracesRefuseWhatIsNoRate) {
