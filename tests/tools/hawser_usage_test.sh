@@ -8,8 +8,8 @@ check 'no command is wrong usage' is "$status-${err%%$'\n'*}" '2-hawser: no comm
 run "$hawser" lst
 check 'an unknown command: the nearest' has "$err" 'there is no command "lst"; did you mean "list"?'
 check 'is wrong usage' is "$status" 2
-run "$hawser" version
-check 'or all there are, in a sentence of their own' has "$err" 'there is no command "version". There are: list, '
+run "$hawser" somersault
+check 'or all there are, in a sentence of their own' has "$err" 'there is no command "somersault". There are: list, '
 run "$hawser" list --tarqet=tcp://127.0.0.1:1
 check 'an unknown flag: the nearest' has "$err" 'there is no flag --tarqet here; did you mean "--target"?'
 check 'is wrong usage, too' is "$status" 2
@@ -40,7 +40,7 @@ check 'what was typed is escaped' is "$(grep -c $'\x1b' <<<"$err")" 0
 run "$hawser" --help
 check 'help is no error' is "$status-${out%%:*}" 0-usage
 commands=$(sed -n 's/^  \([a-z]*\)  .*/\1/p' <<<"$out")
-check 'it names the commands' is "$(tr '\n' ' ' <<<"$commands")" 'list describe call ping perf health status top doctor completion man '
+check 'it names the commands' is "$(tr '\n' ' ' <<<"$commands")" 'list describe call ping perf health status top doctor completion man version '
 for command in $commands; do
   run "$hawser" "$command" --help
   check "help of $command" is "$status-${out%%:*}" 0-usage
@@ -53,6 +53,27 @@ for words in 'help call' 'call -h' '--help call'; do
   run "$hawser" "${words[@]}"
   check "so is ${words[*]}" is "$status-$(grep -c '^usage: hawser call' <<<"$out")" 0-1
 done
+
+# The version.
+version_line() { sed -n "s/^$1  *//p" <<<"$out"; }
+run "$hawser" --version
+check 'the version is no error' is "$status-$err" 0-
+check 'of hawser' is "$(version_line hawser)" "$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' base/version.h)"
+check 'of the protocol' is "$(version_line protocol)" "$(sed -n 's/^# The Hawser protocol, version //p' rpc/PROTOCOL.md)"
+check 'of the libraries' is "$(grep -cE '^(capnp|abseil) +[0-9]+\.[0-9.]+$|^openssl +OpenSSL [0-9]' <<<"$out")" 3
+check 'those of RDMA, if they are there' is "$(grep -cE '^lib(ibverbs|rdmacm) +(lib(ibverbs|rdmacm)\.so\.1[0-9.]*|none)$' <<<"$out")" 2
+version=$out
+run "$hawser" version
+check 'it is also a command' is "$status-$out" "0-$version"
+run "$hawser" --version --json
+check 'with --json it is an object' is "$status-$(python3 -c 'import json, sys; print(*json.loads(sys.argv[1]))' "$out")" \
+  '0-hawser protocol capnp abseil openssl libibverbs librdmacm'
+run "$hawser" --version=2
+check 'it has no value' is "$status" 2
+run "$hawser" version word
+check 'and no words' is "$status-$(grep -c 'do not know what to do with "word"' <<<"$err")" 2-1
+run "$hawser" --version --help
+check 'its help' is "$status-$(grep -c '^usage: hawser version' <<<"$out")" 0-1
 
 # The man page.
 plain() { sed 's/\x1b\[[0-9;]*m//g; s/.\x08//g' <<<"$1"; }

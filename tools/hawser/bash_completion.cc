@@ -89,7 +89,7 @@ _hawser_files() {
 }
 
 _hawser() {
-  local IFS=$' \t\n' word=${2-} command='' flags='--help' argument
+  local IFS=$' \t\n' word=${2-} command='' flags='--help --version' argument
   local _hawser_arguments=() _hawser_typed _hawser_kept
   COMPREPLY=()
   _hawser_divide "${COMP_LINE:0:COMP_POINT}"

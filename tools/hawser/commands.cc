@@ -6,7 +6,7 @@ namespace {
 // The one place that names them all.
 constexpr std::unique_ptr<Command> (*kCommands[])() = {
     NewList,   NewDescribe, NewCall,   NewPing,       NewPerf, NewHealth,
-    NewStatus, NewTop,      NewDoctor, NewCompletion, NewMan,
+    NewStatus, NewTop,      NewDoctor, NewCompletion, NewMan,  NewVersion,
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ std::unique_ptr<Command> NewTop();
 std::unique_ptr<Command> NewDoctor();
 std::unique_ptr<Command> NewCompletion();
 std::unique_ptr<Command> NewMan();
+std::unique_ptr<Command> NewVersion();
 
 }  // namespace hawser::tool
 

@@ -3,6 +3,7 @@
 #include <kj/exception.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
@@ -64,6 +65,13 @@ int main(int argc, char** argv) {
     line.words.erase(line.words.begin() + static_cast<ptrdiff_t>(i));
     line.flags.push_back({"help", std::nullopt});
     break;
+  }
+  // "hawser --version".
+  const auto version = std::find_if(line.flags.begin(), line.flags.end(),
+                                    [](const auto& flag) { return flag.name == "version"; });
+  if (line.words.empty() && version != line.flags.end() && !version->value.has_value()) {
+    line.flags.erase(version);
+    line.words.push_back("version");
   }
   if (line.words.empty()) {
     if (examples::WantsHelp(line)) {
