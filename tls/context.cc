@@ -1,6 +1,7 @@
 #include "hawser/tls/context.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/tls/certificate.h"
 #include "hawser/tls/pem_file.h"
 #include "hawser/tls/session.h"
@@ -35,6 +37,9 @@ constexpr absl::Duration kResumptionMax = absl::Hours(1);
 
 constexpr size_t kTicketsPerPeerMax = 4;
 constexpr size_t kTicketPeersMax = 256;
+
+// Of each of the three files, which a poller's thread may read. The authorities that browsers trust have 0.3 MB.
+constexpr off_t kFileBytesMax = 4 << 20;
 
 // A file that changed so recently can change again without a new time stamp: kernels count in ticks of up to 10 ms.
 constexpr int64_t kSettledNs = 100'000'000;
@@ -65,16 +70,36 @@ OpenSslError TakeError() {
   return error;
 }
 
+// Of what is no file.
+absl::string_view KindOf(mode_t mode) {
+  return S_ISDIR(mode)                    ? "a folder"
+         : S_ISFIFO(mode)                 ? "a pipe"
+         : S_ISSOCK(mode)                 ? "a socket"
+         : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                          : "something else";
+}
+
+// That it can be opened and read without waiting for another process, and in short time.
 absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   if (path.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("TlsCredentials::", what, " is empty: it is the path of a PEM file"));
   }
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
-  if (file == nullptr) return FileError(what, path, DescribeErrno(errno));
+  // Without O_NONBLOCK the open of a pipe waits until something opens it to write.
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const int error = file.is_open() ? 0 : errno;
   struct stat info = {};
-  if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode))
-    return FileError(what, path, "it is a folder");
+  // A socket cannot be opened.
+  const int looked = file.is_open() ? fstat(file.get(), &info) : stat(path.c_str(), &info);
+  if (looked == 0 && !S_ISREG(info.st_mode)) {
+    return FileError(what, path, absl::StrCat("it is ", KindOf(info.st_mode), ", and has to be a file"));
+  }
+  if (error != 0) return FileError(what, path, DescribeErrno(error));
+  if (looked == 0 && info.st_size > kFileBytesMax) {
+    return FileError(
+        what, path,
+        absl::StrCat("it has ", info.st_size, " bytes, and ", kFileBytesMax, " at most are read"));
+  }
   return absl::OkStatus();
 }
 

@@ -35,8 +35,8 @@ class Context : public std::enable_shared_from_this<Context> {
  public:
   // Reads the files. All that ask for the same credentials share one context, while one of them has it. `on_stale` gets
   // why changed files could not be used: once for each such change, on the thread that makes a session, with no lock
-  // held. InvalidArgument: a file is missing, unreadable or no PEM, the key does not fit the certificate, or TLS 1.3 cannot
-  // sign with it; the text names the file and says why in words of ours.
+  // held. InvalidArgument: a file is missing, unreadable, a pipe or a device, larger than 4 MiB or no PEM, the key does
+  // not fit the certificate, or TLS 1.3 cannot sign with it; the text names the file and says why in words of ours.
   static absl::StatusOr<std::shared_ptr<Context>> Create(
       const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
 

@@ -10,10 +10,11 @@ namespace hawser {
 // (ChannelOptions::credentials, ServerOptions::credentials). There is no mode in which only the server shows one, and the
 // system's authorities are not trusted unless `authorities` names them.
 //
-// Each of the three is the path of a PEM file. They are read when the first channel or server of the process uses these
-// credentials, and again when one of them has changed: a handshake looks, once a second at most, on the thread that
-// makes the connection, which may be a poller's, so keep them on a local disk. Connections that are up stay up. If the
-// new files cannot be used, the log says why, and the old ones stay in use, for new channels and servers too.
+// Each of the three is the path of a PEM file of at most 4 MiB. A pipe or a device is refused: it could keep the program
+// waiting. They are read when the first channel or server of the process uses these credentials, and again when one of
+// them has changed: a handshake looks, once a second at most, on the thread that makes the connection, which may be a
+// poller's, so keep them on a local disk. Connections that are up stay up. If the new files cannot be used, the log says
+// why, and the old ones stay in use, for new channels and servers too.
 struct TlsCredentials {
   // The certificate of this side, then those of intermediate authorities, each issued by the next. It is used as a
   // client and as a server, so an extendedKeyUsage in it has to allow what it is used for.

@@ -1,7 +1,9 @@
 // Files that cannot be used, and files that change.
 #include <fcntl.h>
 #include <pty.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
@@ -167,15 +170,47 @@ TEST_F(CredentialsTest, ACertificateThatCannotServeIsRefusedForAServer) {
   EXPECT_THAT(NewContext(authority_.Issue({.uris = {"spiffe://example.org/kv"}}))->UseForServer(), IsOk());
 }
 
-TEST_F(CredentialsTest, AFolderIsNoFile) {
+// A pipe that nothing writes to would keep the program waiting, and a device may have no end.
+TEST_F(CredentialsTest, WhatIsNoFileIsRefusedWithItsKind) {
   const std::string folder = authority_.NewPath("folder");
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string pipe = authority_.NewPath("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string link = authority_.NewPath("link");
+  ASSERT_EQ(symlink(pipe.c_str(), link.c_str()), 0);
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = ""};
+  const std::string socket_path = authority_.NewPath("socket");
+  ASSERT_LT(socket_path.size(), sizeof(address.sun_path));
+  socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const UniqueFd bound(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(bound.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const std::pair<std::string, std::string> kinds[] = {{folder, "it is a folder"},
+                                                       {pipe, "it is a pipe"},
+                                                       {link, "it is a pipe"},
+                                                       {socket_path, "it is a socket"},
+                                                       {"/dev/zero", "it is a device"}};
   for (std::string TlsCredentials::*field :
        {&TlsCredentials::certificate, &TlsCredentials::key, &TlsCredentials::authorities}) {
-    TlsCredentials credentials = good_;
-    credentials.*field = folder;
-    EXPECT_THAT(WhyRefused(credentials), AllOf(HasSubstr(folder), HasSubstr("it is a folder")));
+    for (const auto& [path, kind] : kinds) {
+      TlsCredentials credentials = good_;
+      credentials.*field = path;
+      EXPECT_THAT(WhyRefused(credentials), AllOf(HasSubstr(path), HasSubstr(kind)));
+    }
   }
+}
+
+TEST_F(CredentialsTest, AFileHasABound) {
+  std::string contents = ReadFile(good_.authorities);
+  while (contents.size() <= 4 << 20) contents += std::string(100, '#') + "\n";
+  contents.resize((4 << 20) + 1);
+  TlsCredentials credentials = good_;
+  credentials.authorities = NewFile(contents);
+  EXPECT_THAT(WhyRefused(credentials),
+              AllOf(HasSubstr(credentials.authorities),
+                    HasSubstr("it has 4194305 bytes, and 4194304 at most are read")));
+  contents.pop_back();
+  credentials.authorities = NewFile(contents);
+  EXPECT_THAT(Context::Create(credentials, nullptr), IsOk());
 }
 
 TEST_F(CredentialsTest, SwappedFilesAreNamed) {
@@ -376,6 +411,16 @@ TEST_F(ReloadTest, BrokenFilesLeaveTheOldInUseAndAreToldOnce) {
     NamesShown();
     return stale_.size() == 4;
   }));
+}
+
+TEST_F(ReloadTest, APipeInThePlaceOfAFileKeepsNoHandshakeWaiting) {
+  ASSERT_EQ(unlink(good_.key.c_str()), 0);
+  ASSERT_EQ(mkfifo(good_.key.c_str(), 0600), 0);
+  EXPECT_TRUE(Until([this] {
+    EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+    return !stale_.empty();
+  }));
+  EXPECT_THAT(std::string(stale_[0].message()), AllOf(HasSubstr(good_.key), HasSubstr("it is a pipe")));
 }
 
 TEST_F(ReloadTest, AServerDoesNotGoOverToACertificateThatCannotServe) {
