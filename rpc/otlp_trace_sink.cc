@@ -410,11 +410,17 @@ absl::StatusOr<std::shared_ptr<OtlpTraceSink>> OtlpTraceSink::Open(Options optio
     return absl::InvalidArgumentError(
         "OtlpTraceSink::Options::path is empty: it is the file to write spans to");
   }
-  UniqueFd file(open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640));
-  if (!file.is_open()) {
+  // Without O_NONBLOCK the open of a pipe waits until something opens it to read.
+  UniqueFd file(
+      open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640));
+  const int flags = file.is_open() ? fcntl(file.get(), F_GETFL) : -1;
+  // The thread that writes may wait.
+  if (flags < 0 || fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
     const int error = errno;
-    return absl::Status(absl::ErrnoToStatusCode(error),
-                        absl::StrCat("open ", options.path, " to write spans to it: ", DescribeErrno(error)));
+    return absl::Status(
+        absl::ErrnoToStatusCode(error),
+        absl::StrCat("open ", options.path, " to write spans to it: ", DescribeErrno(error),
+                     error == ENXIO ? "; if it is a pipe, its reader has to come first" : ""));
   }
   auto writer = std::make_unique<Writer>(std::move(options), std::move(file));
   if (absl::Status status = writer->Start(); !status.ok()) return status;

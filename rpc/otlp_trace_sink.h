@@ -48,8 +48,9 @@ class OtlpTraceSink final : public TraceSink {
     int64_t bytes_max = int64_t{1} << 30;
   };
 
-  // InvalidArgument: no path, or no service_name; bytes_max below 1; or a key of `attributes` is empty, comes twice, or is one of the two
-  // above. Otherwise the error of open(2), or of starting the thread.
+  // InvalidArgument: no path, or no service_name; bytes_max below 1; or a key of `attributes` is empty, comes twice, or is
+  // one of the two above. NotFound: `path` is a pipe that nothing has open to read, or a folder of it is not there. Otherwise
+  // the error of open(2), or of starting the thread.
   static absl::StatusOr<std::shared_ptr<OtlpTraceSink>> Open(Options options);
   ~OtlpTraceSink() override;
   OtlpTraceSink(const OtlpTraceSink&) = delete;

@@ -455,5 +455,13 @@ TEST_F(OtlpTraceSinkTest, WhatCannotBeOpenedSaysWhy) {
             "open /nowhere/spans to write spans to it: no such file or directory (ENOENT)");
 }
 
+// Open() would keep the program waiting.
+TEST_F(OtlpTraceSinkTest, APipeThatNothingReadsCannotBeOpened) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const absl::Status status = OtlpTraceSink::Open({.path = path_, .service_name = "kv"}).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kNotFound));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("if it is a pipe, its reader has to come first"));
+}
+
 }  // namespace
 }  // namespace hawser
