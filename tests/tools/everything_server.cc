@@ -1,5 +1,6 @@
 // A server of tests/tools/everything.capnp. Its reflection and health services are the test's own: with --lie=truth it is honest, and
-// answers in pieces; with --lie=silent there is none; with --lie=snapshots it is what it is doing that it lies about; with others it lies.
+// answers in pieces; with --lie=silent there is none; with --lie=snapshots it is what it is doing that it lies about; with --lie=clock
+// its snapshots have the same time always, or that of another start each time with --lie=starts; with others it lies.
 
 #include <capnp/any.h>
 #include <capnp/message.h>
@@ -12,6 +13,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -125,9 +127,14 @@ class HealthImpl : public hawser::Service {
   }
 };
 
-// Tells of names that a terminal would obey, and of figures that cannot be.
+// Tells of names that a terminal would obey, and of figures and times that cannot be.
 class EvilSnapshots : public hawser::Service {
  public:
+  explicit EvilSnapshots(std::string lie) : lie_(std::move(lie)) {}
+  static bool Tells(const std::string& lie) {
+    return lie == "snapshots" || lie == "clock" || lie == "starts";
+  }
+
   void AddMethods(hawser::MethodTable& table) override {
     using hawser::introspection::Introspection;
     static constexpr hawser::Method kSnapshot = {capnp::typeId<Introspection>(), 0,
@@ -144,11 +151,12 @@ class EvilSnapshots : public hawser::Service {
  private:
   void Fill(hawser::observe::wire::Snapshot::Builder snapshot) {
     static constexpr char kText[] = "\x1b]0;title\x07\x1b[2J\r\n\u202e";
-    snapshot.setTakenUnixNs(++taken_);
+    const int64_t number = ++asked_;
+    snapshot.setTakenUnixNs(lie_ == "clock" ? 1 : number);
     snapshot.initProcess().setName(kText);
     snapshot.getProcess().setHost(kText);
     auto server = snapshot.initServer();
-    server.setStartedUnixNs(INT64_MIN);
+    server.setStartedUnixNs(lie_ == "starts" ? number : INT64_MIN);
     server.setState(static_cast<hawser::observe::wire::Server::State>(77));
     server.initAddresses(1).set(0, kText);
     server.initServices(1).set(0, kText);
@@ -170,7 +178,8 @@ class EvilSnapshots : public hawser::Service {
     snapshot.getRefusals()[0].setCount(1);
   }
 
-  std::atomic<int64_t> taken_{0};
+  const std::string lie_;
+  std::atomic<int64_t> asked_{0};
 };
 
 constexpr uint64_t kEvil = 0x8000000000000001;
@@ -350,8 +359,11 @@ int main(int argc, char** argv) {
     std::cerr << status << std::endl;
     return 2;
   }
+  // The server, which is destroyed first, uses them.
   EverythingImpl everything;
   Liar liar(lie);
+  EvilSnapshots snapshots(lie);
+  HealthImpl health;
   hawser::ServerOptions options;
   options.reflection = options.health = false;
   if (no_introspection) options.introspection = hawser::Introspection::kNever;
@@ -359,10 +371,9 @@ int main(int argc, char** argv) {
   if (const auto credentials = tls.Credentials(); credentials.ok()) options.credentials = *credentials;
   hawser::Server server(options);
   absl::Status status = server.AddService(&everything);
-  if (status.ok() && !lie.empty() && lie != "silent" && lie != "snapshots") status = server.AddService(&liar);
-  EvilSnapshots snapshots;
-  if (status.ok() && lie == "snapshots") status = server.AddService(&snapshots);
-  HealthImpl health;
+  const bool tells_snapshots = EvilSnapshots::Tells(lie);
+  if (status.ok() && !lie.empty() && lie != "silent" && !tells_snapshots) status = server.AddService(&liar);
+  if (status.ok() && tells_snapshots) status = server.AddService(&snapshots);
   if (status.ok() && lie == "truth") status = server.AddService(&health);
   if (status.ok()) status = server.Listen(uri).status();
   if (!status.ok()) {

@@ -67,6 +67,22 @@ check 'without a server: where to look' is "$status-$(grep -c "cannot connect to
 ask top
 check 'the same for top' is "$status-$(grep -c "cannot connect to $uri.*hawser doctor" <<<"$err")" 1-1
 
+# --count ends by the clock of this machine, whatever the server does: without that these would never end.
+start_server lost tests/tools/everything_server
+start top "$hawser" top --target="$uri" --interval=250ms --count=8 --timeout=5s
+await top.out '^20[0-9]{2}-' >/dev/null
+end lost KILL
+finish top
+check 'top with --count ends without its server' is "$status-$(grep -c '^hawser top: connection lost: .*; trying again$' "$tmp/top.err")" 1-1
+start_server still tests/tools/everything_server --lie=clock
+ask top --count=3 --interval=250ms
+check 'and when the clock of the server stands still' is "$status-$(grep -c '^hawser top: no new snapshot: .*; trying again$' <<<"$err")" 1-1
+check 'and says so' has "$err" "hawser top: UNAVAILABLE: $uri tells the same again and again"
+check 'without a block' is "$out" ''
+start_server restarts tests/tools/everything_server --lie=starts
+ask top --count=3 --interval=250ms
+check 'and when there is another server each time' is "$status-$out" 0-
+
 start_server other tests/tools/everything_server --no_introspection
 ask top
 check 'a server without the service: what to do' is \

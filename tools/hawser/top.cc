@@ -1,5 +1,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,13 @@ constexpr absl::Duration kIntervalMin = absl::Milliseconds(250);
 constexpr absl::Duration kRetry = absl::Seconds(1);
 // Where no terminal gives another width.
 constexpr size_t kColumns = 100;
+
+// Of this machine, from some start on; nothing sets it, as absl::Now() is set.
+absl::Duration SteadyNow() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return absl::DurationFromTimespec(now);
+}
 
 // The answer of the one call that is under way, for a thread that also waits for keys.
 class Answer {
@@ -84,7 +92,11 @@ class Top : public Command {
         "the last figures, and goes on when the server is back; a new one is counted from its start.\n"
         "\n"
         "Elsewhere, and with --json, it prints a block, or an object in one line, for each interval: the "
-        "first one after the first interval. Times in JSON are microseconds.",
+        "first one after the first interval. Times in JSON are microseconds.\n"
+        "\n"
+        "--count counts by the clock of this machine: intervals in which no new snapshot of the same server "
+        "came, because the connection was lost, say, or the clock of the server stands still, count as well, "
+        "and have no block. The exit status is 1 if that is so at the end.",
         "hawser top --target=tcp://localhost:7470\n"
         "hawser top --target=tcp://localhost:7470 --interval=5s --count=12 --json"};
     return kHelp;
@@ -159,15 +171,15 @@ class Top : public Command {
     before_.emplace(std::move(first));
     figures_ = FiguresOf(before_->Get());
     if (absl::Status drawn = Draw(session); !drawn.ok()) return drawn;
-    absl::Time next = absl::Now() + interval_;
+    counted_at_ = SteadyNow();
+    absl::Duration next = counted_at_ + interval_;
     bool asked = false;
     while (left_ > 0) {
-      const absl::Time now = absl::Now();
-      // A clock that is set back does not keep a person waiting.
-      next = std::min(next, now + interval_);
+      const absl::Duration now = SteadyNow();
       if (!asked && now >= next) {
         ask();
         asked = true;
+        asked_at_ = now;
         next = now + interval_;
       }
       switch (Wait(answer, asked ? absl::Hours(1) : next - now)) {
@@ -182,13 +194,32 @@ class Top : public Command {
           auto snapshot = answer.Take();
           if (!snapshot.has_value()) break;
           asked = false;
-          if (!snapshot->ok()) next = std::min(next, absl::Now() + kRetry);
+          if (!snapshot->ok()) next = std::min(next, SteadyNow() + kRetry);
           if (absl::Status status = OnAnswer(session, *std::move(snapshot)); !status.ok()) return status;
           break;
         }
       }
     }
-    return absl::OkStatus();
+    return lost_;
+  }
+
+  // Counts the intervals that have passed by `now` without a new snapshot. One of them may go on still: an answer comes a
+  // little later than another, and a server gives the same snapshot to two that ask soon after each other.
+  void CountWithout(absl::Duration now) {
+    absl::Duration beyond;
+    const int64_t passed = absl::IDivDuration(now - counted_at_, interval_, &beyond) - 1;
+    if (passed <= 0) return;
+    counted_at_ += passed * interval_;
+    left_ -= std::min(left_, static_cast<uint64_t>(passed));
+  }
+
+  // There are no figures of now.
+  absl::Status Lose(const Session& session, absl::Status why, absl::string_view what) {
+    const bool is_news = lost_.ok();
+    lost_ = std::move(why);
+    lost_line_ = absl::StrCat(what, ": ", ForPeople(lost_), "; trying again");
+    if (screen_ == nullptr && is_news) std::cerr << "hawser top: " << lost_line_ << std::endl;
+    return Draw(session);
   }
 
   Screen::Event Wait(const Answer& answer, absl::Duration timeout) {
@@ -203,19 +234,31 @@ class Top : public Command {
   absl::Status OnAnswer(const Session& session, absl::StatusOr<OwnSnapshot> snapshot) {
     if (!snapshot.ok()) {
       if (!MayPass(snapshot.status())) return snapshot.status();
-      const bool is_news = lost_.empty();
-      lost_ = absl::StrCat(absl::IsUnavailable(snapshot.status()) ? "connection lost: " : "no answer: ",
-                           ForPeople(snapshot.status()), "; trying again");
-      if (screen_ == nullptr && is_news) std::cerr << "hawser top: " << lost_ << std::endl;
-      return Draw(session);
+      CountWithout(SteadyNow());
+      const char* const what = absl::IsUnavailable(snapshot.status()) ? "connection lost" : "no answer";
+      return Lose(session, snapshot.status(), what);
     }
-    lost_.clear();
-    if (before_->Get().getTakenUnixNs() == snapshot->Get().getTakenUnixNs())
-      return Draw(session);  // The same one.
+    if (before_->Get().getTakenUnixNs() == snapshot->Get().getTakenUnixNs()) {
+      // When it was asked for, and not when it came: how old the snapshot was then is what tells.
+      const uint64_t left = left_;
+      CountWithout(asked_at_);
+      if (left == left_) return Draw(session);
+      return Lose(session,
+                  absl::UnavailableError(absl::StrCat(
+                      session.target, " tells the same again and again, with the time of the last snapshot: ",
+                      "does its clock stand still?")),
+                  "no new snapshot");
+    }
+    lost_ = absl::OkStatus();
+    lost_line_.clear();
     const bool is_same = IsSameServer(before_->Get(), snapshot->Get());
     figures_ = is_same ? FiguresOf(snapshot->Get(), before_->Get()) : FiguresOf(snapshot->Get());
     before_ = *std::move(snapshot);
-    if (!is_same) return Draw(session);
+    if (!is_same) {
+      CountWithout(asked_at_);
+      return Draw(session);
+    }
+    counted_at_ = SteadyNow();
     --left_;
     if (screen_ != nullptr) return Draw(session);
     if (session.json) {
@@ -236,20 +279,23 @@ class Top : public Command {
     const Screen::Size size = Screen::SizeNow();
     const size_t columns = size.columns - 1;
     std::vector<TextLine> lines;
-    if (!lost_.empty()) lines.push_back({Fit(lost_, columns)});
+    if (!lost_line_.empty()) lines.push_back({Fit(lost_line_, columns)});
     for (TextLine& line : TopLines(figures_, session.target, columns, size.rows - lines.size())) {
       lines.push_back(std::move(line));
     }
-    return screen_->Draw(lines, !lost_.empty());
+    return screen_->Draw(lines, !lost_line_.empty());
   }
 
   absl::Duration interval_ = absl::Seconds(1);
-  uint64_t left_ = UINT64_MAX;  // Intervals that are still to be shown.
+  uint64_t left_ = UINT64_MAX;  // Intervals that are still to come.
+  absl::Duration counted_at_;   // The end of the last one that has counted.
+  absl::Duration asked_at_;     // When the last answer was asked for.
 
   Screen* screen_ = nullptr;  // Null: it prints.
   std::optional<OwnSnapshot> before_;
   Figures figures_;
-  std::string lost_;  // Why there is no connection now.
+  absl::Status lost_;      // Why there are no figures of now.
+  std::string lost_line_;  // The same, as it is shown.
 };
 
 }  // namespace
