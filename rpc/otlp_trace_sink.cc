@@ -55,6 +55,7 @@ constexpr absl::string_view kSystem = "rpc.system";
 constexpr absl::string_view kService = "rpc.service";
 constexpr absl::string_view kMethod = "rpc.method";
 constexpr absl::string_view kStatusCode = "rpc.response.status_code";
+constexpr absl::string_view kStatusMessage = "hawser.status_message";  // The conventions have no name for it.
 constexpr absl::string_view kTransport = "network.transport";
 constexpr absl::string_view kPeerAddress = "network.peer.address";
 constexpr absl::string_view kPeerPort = "network.peer.port";
@@ -97,8 +98,9 @@ std::string Attribute(absl::string_view key, std::same_as<bool> auto value) {
 }
 
 // The keys that a span has from this sink: an application's attribute with one of them would be its second.
-constexpr absl::string_view kOwnKeys[] = {kSystem,   kService,       kMethod,     kTransport, kPeerAddress,
-                                          kPeerPort, kServerAddress, kServerPort, kStatusCode};
+constexpr absl::string_view kOwnKeys[] = {kSystem,      kService,      kMethod,        kTransport,
+                                          kPeerAddress, kPeerPort,     kServerAddress, kServerPort,
+                                          kStatusCode,  kStatusMessage};
 bool IsOwnKey(absl::string_view key) {
   return std::find(std::begin(kOwnKeys), std::end(kOwnKeys), key) != std::end(kOwnKeys);
 }
@@ -244,11 +246,14 @@ class OtlpTraceSink::Writer {
                       Attribute(kService, has_service ? method.substr(0, dot) : ""), ",",
                       Attribute(kMethod, has_service ? method.substr(dot + 1) : method), ",",
                       PeerAttributes(), ",", Attribute(kStatusCode, absl::StatusCodeToString(code)));
+      const bool is_error =
+          code != absl::StatusCode::kOk && (kind == Span::Kind::kClient || IsErrorOfServer(code));
+      // A status that is no error has no text (opentelemetry.io, "Tracing API", Set Status).
+      if (!is_error && !text.empty()) absl::StrAppend(&json, ",", Attribute(kStatusMessage, text));
       AppendAttributes(json);
-      if (code != absl::StatusCode::kOk) {
-        const bool is_error = kind == Span::Kind::kClient || IsErrorOfServer(code);
-        absl::StrAppend(&json, ",\"status\":{", is_error ? absl::StrCat("\"code\":", kStatusError, ",") : "",
-                        "\"message\":", Quote(text), "}");
+      if (is_error) {
+        absl::StrAppend(&json, ",\"status\":{\"code\":", kStatusError,
+                        text.empty() ? "" : absl::StrCat(",\"message\":", Quote(text)), "}");
       }
       return json + "}";
     }

@@ -22,10 +22,11 @@ namespace hawser {
 //
 // A span's name is the method; its attributes are rpc.system, rpc.service, rpc.method, network.transport ("tcp" or "rdma"),
 // network.peer.address ("10.0.0.7"), network.peer.port, at a client also server.address and server.port, and
-// rpc.response.status_code ("NOT_FOUND"). A call that failed has the text of its status, up to 256 bytes. Its span
-// is marked as an error at a client. At a server only these are, by OpenTelemetry's conventions for RPC: UNKNOWN,
-// DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS; the others are answers that the server
-// meant to give.
+// rpc.response.status_code ("NOT_FOUND"). The span of a call that failed is marked as an error at a client. At a server only
+// these are, by OpenTelemetry's conventions for RPC: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and
+// DATA_LOSS; the others are answers that the server meant to give. An error has the text of the call's status, up to 256
+// bytes, as the message of the span's status. Only errors may have one, so the other calls that failed have the text as the
+// attribute hawser.status_message.
 //
 // Behind these are the application's own (rpc/trace.h, SetSpanAttribute()). One with the key of one of these is left out, and
 // counted in droppedAttributesCount like those that exceeded the bounds.

@@ -100,8 +100,9 @@ TEST_F(OtlpTraceSinkTest, ASpanIsOneRequestOnOneLine) {
       "{\"key\":\"network.transport\",\"value\":{\"stringValue\":\"tcp\"}},"
       "{\"key\":\"network.peer.address\",\"value\":{\"stringValue\":\"10.0.0.7\"}},"
       "{\"key\":\"network.peer.port\",\"value\":{\"intValue\":\"51234\"}},{\"key\":"
-      "\"rpc.response.status_code\",\"value\":{\"stringValue\":\"NOT_FOUND\"}}],\"status\":{"
-      "\"message\":\"no \\\"tow\\\"\\\\n\\\\xff\\\\u202e\"}}]}]}]}\n");
+      "\"rpc.response.status_code\",\"value\":{\"stringValue\":\"NOT_FOUND\"}},{\"key\":"
+      "\"hawser.status_message\",\"value\":{\"stringValue\":"
+      "\"no \\\"tow\\\"\\\\n\\\\xff\\\\u202e\"}}]}]}]}]}\n");
 }
 
 TEST_F(OtlpTraceSinkTest, AttributesOfTheApplicationFollowThoseOfTheCall) {
@@ -138,6 +139,17 @@ TEST_F(OtlpTraceSinkTest, TheFirstSpanOfATraceHasNoParentAndASuccessNoStatus) {
   EXPECT_THAT(Written(), HasSubstr("\"kind\":3"));
 }
 
+TEST_F(OtlpTraceSinkTest, AnErrorWithoutTextHasTheCodeAlone) {
+  const auto sink = Open(path_);
+  for (const absl::StatusCode code : {absl::StatusCode::kInternal, absl::StatusCode::kNotFound}) {
+    sink->OnSpan(
+        {Span::Kind::kServer, context_, std::nullopt, "m", "p", start_, start_, absl::Status(code, "")});
+  }
+  sink->Flush();
+  EXPECT_THAT(Written(), HasSubstr("\"status\":{\"code\":2}"));
+  EXPECT_THAT(Written(), Not(HasSubstr("message")));
+}
+
 TEST_F(OtlpTraceSinkTest, AServersSpanIsAnErrorOnlyIfTheServerFailed) {
   const auto sink = Open(path_);
   for (int code = 1; code <= 16; ++code) {
@@ -148,6 +160,12 @@ TEST_F(OtlpTraceSinkTest, AServersSpanIsAnErrorOnlyIfTheServerFailed) {
       const bool is_error = Written().find("\"status\":{\"code\":2,\"message\":\"no\"}") != std::string::npos;
       const std::set<int> of_servers = {2, 4, 12, 13, 14, 15};
       EXPECT_EQ(is_error, kind == Span::Kind::kClient || of_servers.count(code) != 0) << status;
+      // The text is there once: a status without the code of an error must have none.
+      const bool has_attribute =
+          Written().find("{\"key\":\"hawser.status_message\",\"value\":{\"stringValue\":\"no\"}}") !=
+          std::string::npos;
+      EXPECT_EQ(has_attribute, !is_error) << status;
+      EXPECT_EQ(Written().find("\"status\":") != std::string::npos, is_error) << status;
       EXPECT_EQ(truncate(path_.c_str(), 0), 0);
     }
   }
