@@ -131,7 +131,7 @@ void PerfService::AddMethods(MethodTable& table) {
 
 void PerfService::Close() {
   std::vector<std::unique_ptr<RawPort>> ports;
-  std::deque<Waiting> waiting;
+  std::vector<std::unique_ptr<Waiting>> waiting;
   Payloads payloads;
   std::thread thread;
   {
@@ -139,11 +139,11 @@ void PerfService::Close() {
     closed_ = true;
     changed_.SignalAll();
     ports.swap(raw_ports_);
-    waiting.swap(waiting_);
+    while (auto next = TakeWaiting()) waiting.push_back(std::move(next));
     payloads.swap(payloads_);
     thread = std::move(thread_);
   }
-  for (Waiting& each : waiting) each.call.Finish(ShuttingDown());
+  for (const auto& each : waiting) each->call.Finish(ShuttingDown());
   for (const auto& port : ports) port->Stop();  // All at once, before the first is waited for.
   ports.clear();
   if (thread.joinable()) thread.join();
@@ -204,7 +204,9 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
     } else {
       // To fill memory takes long: not here.
       if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
-      waiting_.push_back({context.Defer(), reply, std::string(scheme), bytes});
+      const absl::StatusOr<SocketAddress> peer = PeerOf(context);
+      auto waiting = std::make_unique<Waiting>(context.Defer(), reply, scheme, bytes);
+      waiting_.Add(*waiting.release(), peer.ok() ? PeerHost(*peer) : PeerHost());
       changed_.SignalAll();
       return absl::OkStatus();
     }
@@ -213,7 +215,11 @@ absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetR
   return absl::OkStatus();
 }
 
-void PerfService::Answer(Waiting waiting) {
+std::unique_ptr<PerfService::Waiting> PerfService::TakeWaiting() {
+  return std::unique_ptr<Waiting>(static_cast<Waiting*>(waiting_.TakeNext()));
+}
+
+void PerfService::Answer(Waiting& waiting) {
   // To fill a payload takes long: not for a call that nothing waits for.
   if (waiting.call.context().cancelled()) {
     return waiting.call.Finish(absl::CancelledError("the caller has stopped waiting"));
@@ -343,7 +349,7 @@ void PerfService::Run() {
   while (true) {
     std::vector<std::unique_ptr<RawPort>> ended;
     std::vector<std::shared_ptr<const Buffer>> unused;
-    std::deque<Waiting> waiting;
+    std::unique_ptr<Waiting> waiting;
     {
       const absl::MutexLock lock(&mutex_);
       const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -358,9 +364,9 @@ void PerfService::Run() {
       }
       ended = TakeEnded();
       unused = TakeUnused(now);
-      waiting.swap(waiting_);
+      waiting = TakeWaiting();
     }
-    for (Waiting& each : waiting) Answer(std::move(each));
+    if (waiting != nullptr) Answer(*waiting);
   }
 }
 

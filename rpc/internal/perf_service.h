@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "hawser/base/peer_turns.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/hawser/perf.capnp.h"
@@ -89,11 +90,14 @@ class PerfService final : public Service {
   };
   // By the scheme of a network, of which a server has two at most, and the size: a power of two, or the largest.
   using Payloads = std::map<std::pair<std::string, uint64_t>, Payload>;
-  struct Waiting {
+  // A `get` whose payload has to be made.
+  struct Waiting final : PeerTurns::Entry {
+    Waiting(DeferredCall from, Wire::GetResults::Builder into, absl::string_view on, size_t size_bytes)
+        : call(std::move(from)), reply(into), scheme(on), bytes(size_bytes) {}
     DeferredCall call;
     Wire::GetResults::Builder reply;
-    std::string scheme;
-    size_t bytes;
+    const std::string scheme;
+    const size_t bytes;
   };
 
   absl::Status Limits(Wire::LimitsResults::Builder reply) const;
@@ -114,7 +118,9 @@ class PerfService final : public Service {
   absl::Status StartThreadOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
   absl::Time NextTime() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Answer(Waiting waiting);
+  // The one whose turn it is; null: none waits.
+  std::unique_ptr<Waiting> TakeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Answer(Waiting& waiting);
   // Those that are over, for the caller to destroy without the lock.
   std::vector<std::unique_ptr<RawPort>> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Likewise.
@@ -134,7 +140,9 @@ class PerfService final : public Service {
   std::thread thread_ ABSL_GUARDED_BY(mutex_);  // Runs Run().
   Payloads payloads_ ABSL_GUARDED_BY(mutex_);
   absl::Time look_at_payloads_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // Bounded by the slots of connections.
+  // Owns Waitings, until TakeWaiting(), in turns of their hosts: a payload takes up to a second to make. Bounded by the slots of
+  // connections.
+  PeerTurns waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);
 };
 

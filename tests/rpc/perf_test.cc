@@ -117,6 +117,7 @@ class TimedServer final : PerfService::Host {
  private:
   absl::StatusOr<Buffer> AllocateOn(absl::string_view, size_t size_bytes) override {
     ++allocations;
+    sizes.Put(size_bytes);
     if (on_allocate) on_allocate();
     return server.AllocateBuffer(size_bytes);
   }
@@ -131,6 +132,7 @@ class TimedServer final : PerfService::Host {
 
  public:
   std::atomic<int> allocations{0};
+  Box<size_t> sizes;  // Of each of them.
   std::atomic<uint64_t> refusals{0};
   std::function<void()> on_allocate;
   Server server;
@@ -262,6 +264,36 @@ TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
   EXPECT_THAT(first.Wait(), IsOk());
   EXPECT_THAT(Get(server.channel, 1), IsOk());
   EXPECT_EQ(server.allocations, 1);
+}
+
+// A payload takes long to make. Each of these calls has one of its own.
+TEST(PerfTest, AHostWithManyGetsKeepsNoOtherWaiting) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "only loopback has a second address everywhere";
+  constexpr uint64_t kOfMany = (1 << 20) - 1, kOfOther = (2 << 20) - 1;
+  TimedServer server({.keep = kLong});
+  Box<bool> go_on;
+  server.on_allocate = [&] { go_on.Take(); };
+  const auto other =
+      Channel::Connect(server.channel->peer_address(), {.connection = {.local_address = "127.0.0.2"}});
+  ASSERT_THAT(other, IsOk());
+  const auto send = [](const std::shared_ptr<Channel>& channel, uint64_t bytes) {
+    auto call = perf::PerfStub(channel).Get();
+    call.request().setBytes(bytes);
+    return call.Send();
+  };
+  auto first = send(server.channel, kOfMany);
+  EXPECT_EQ(server.sizes.Take(), kOfMany);  // From here on the thread is busy.
+  std::vector<decltype(first)> many;
+  for (int i = 0; i < 8; ++i) many.push_back(send(server.channel, kOfMany));
+  ASSERT_THAT(Put(server.channel, "p"), IsOk()) << "it comes after them";
+  auto late = send(*other, kOfOther);
+  ASSERT_THAT(Put(*other, "p"), IsOk()) << "likewise";
+  for (int i = 0; i < 10; ++i) go_on.Put(true);
+  EXPECT_EQ(server.sizes.Take(), kOfMany);
+  EXPECT_EQ(server.sizes.Take(), kOfOther);
+  EXPECT_THAT(first.Wait(), IsOk());
+  EXPECT_THAT(late.Wait(), IsOk());
+  for (auto& each : many) EXPECT_THAT(each.Wait(), IsOk());
 }
 
 TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
