@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Each block of C++ in guide.md is a snippet of the files, line for line, and each snippet is in guide.md.
+"""Each block of C++ in a page is a snippet of the files, line for line, and each snippet is in the page.
 
     guide_test.py guide.md snippets/*.cc
+    guide_test.py README.md snippets/readme_test.cc echo.capnp
 
-A snippet is what is between "// snippet: name" and "// end of snippet", without the common indentation. Also checks
-that each link of guide.md to one of its own headings finds that heading.
+A snippet is what is between "// snippet: name" and "// end of snippet", without the common indentation. If schemas are
+given, each block of Cap'n Proto is a part of one of them. links_test.py checks the links.
 """
 
+import os
 import re
 import sys
 import textwrap
@@ -31,36 +33,39 @@ def snippets(path):
         sys.exit(f"{path}: snippet {name} has no end")
 
 
-def blocks(text):
-    """Yields the number of its first line and the text of each block of C++."""
-    for block in re.finditer(r"^```cpp\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+def blocks(text, language):
+    """Yields the number of its first line and the text of each block of that language."""
+    for block in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield text.count("\n", 0, block.start()) + 2, block[1]
 
 
-def anchors(text):
-    """The anchors that GitHub makes from the headings."""
-    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
-        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
 def main():
-    guide = open(sys.argv[1], encoding="utf-8").read()
+    page = os.path.basename(sys.argv[1])
+    text_of_page = open(sys.argv[1], encoding="utf-8").read()
+    schemas = [open(path, encoding="utf-8").read() for path in sys.argv[2:] if path.endswith(".capnp")]
     unused = {}
-    for path in sys.argv[2:]:
+    for path in [path for path in sys.argv[2:] if path.endswith(".cc")]:
         for name, text in snippets(path):
             if text in unused:
                 sys.exit(f"{path}: snippet {name} is the same as another one")
             unused[text] = f"{path}: snippet {name}"
     errors = []
-    shown = list(blocks(guide))
+    shown = list(blocks(text_of_page, "cpp"))
     if not shown:
-        errors.append("guide.md has no block of C++")
+        errors.append(f"{page} has no block of C++")
     for line, text in shown:
         if unused.pop(text, None) is None:
-            errors.append(f"guide.md:{line}: this block is no snippet, or is here twice:\n{text}")
-    errors += [f"{where} is not in guide.md" for where in unused.values()]
-    headings = set(anchors(guide))
-    errors += [f"guide.md has no heading #{to}" for to in re.findall(r"\]\(#([^)]+)\)", guide) if to not in headings]
+            errors.append(f"{page}:{line}: this block is no snippet, or is here twice:\n{text}")
+    errors += [f"{where} is not in {page}" for where in unused.values()]
+    if schemas:
+        declared = list(blocks(text_of_page, "capnp"))
+        if not declared:
+            errors.append(f"{page} has no block of Cap'n Proto")
+        errors += [
+            f"{page}:{line}: this block is in no schema:\n{text}"
+            for line, text in declared
+            if not any(text in schema for schema in schemas)
+        ]
     if errors:
         sys.exit("\n".join(errors))
     print(f"{len(shown)} snippets")

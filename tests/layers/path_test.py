@@ -1,11 +1,15 @@
 #!/usr/bin/python3 -B
-"""Whether the files and functions that the README's path of one call names exist, and its steps are numbered."""
+"""Whether the files and functions that the path of one call names exist, and its steps are numbered.
+
+The upper half of the path is in rpc/README.md, the lower half in transport/README.md.
+"""
 
 import os
 import re
 import sys
 
 HEADING = "## The path of one call\n"
+HALVES = {"rpc/README.md": 8, "transport/README.md": 9}  # With so many steps at least.
 
 
 def defines(text, function, is_header):
@@ -17,26 +21,33 @@ def defines(text, function, is_header):
     return re.search(rf"^\S.*\b{class_name}::{name}\(", text, re.MULTILINE)
 
 
-def main():
-    with open("README.md", encoding="utf-8") as file:
+def faults(readme, least):
+    """Texts of what is wrong in that half of the path."""
+    with open(readme, encoding="utf-8") as file:
         section = file.read().split(HEADING, 1)[1].split("\n## ", 1)[0]
     wrong = []
     numbers = [int(number) for number in re.findall(r"^(\d+)\. ", section, re.MULTILINE)]
-    if len(numbers) < 10 or numbers != list(range(1, len(numbers) + 1)):
+    if len(numbers) < least or numbers != list(range(1, len(numbers) + 1)):
         wrong.append(f"its steps are numbered {numbers}")
     links = re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", section)
     named = [text for text, _ in links if re.fullmatch(r"`\w+::\w+\(\)`", text)]
     if len(named) < len(numbers):
         wrong.append(f"{len(numbers)} steps name {len(named)} functions")
-    for text, path in links:
+    for text, link in links:
+        path = os.path.normpath(os.path.join(os.path.dirname(readme), link))
         if not os.path.exists(path):
             wrong.append(f"{path} is not there")
         elif text in named:
             with open(path, encoding="utf-8") as file:
                 if not defines(file.read(), text.strip("`()"), path.endswith(".h")):
                     wrong.append(f"{path} does not define {text}")
+    return [f"{readme}, the path of one call: {each}" for each in wrong]
+
+
+def main():
+    wrong = [each for readme, least in HALVES.items() for each in faults(readme, least)]
     for each in wrong:
-        print(f"README.md, the path of one call: {each}", file=sys.stderr)
+        print(each, file=sys.stderr)
     sys.exit(1 if wrong else 0)
 
 

@@ -41,7 +41,7 @@ TEST(PinnedRingsTest, ACompletionQueueHasOneEntryMoreAndAPowerOfTwo) {
   EXPECT_EQ(rings::PinnedBytesOfCompletionQueue(4096), 512 * kKiB);
 }
 
-// What the documents say: README.md, docs/guide.md, rpc/PROTOCOL.md.
+// What the documents say: docs/guide.md, rpc/PROTOCOL.md.
 TEST(PinnedRingsTest, APollerAndAConnectionPinWhatTheDocumentsSay) {
   EXPECT_EQ(PinnedRingBytes(1, 0, {}, true), 256 * kKiB);
   EXPECT_EQ(PinnedRingBytes(1, 1, {}, true), (256 + 68) * kKiB);
