@@ -1,5 +1,6 @@
 #!/usr/bin/python3 -B
-"""Each link of the pages finds a file and a heading, each test that they name is there, and README.md is short.
+"""Each link of the pages finds a file and a heading, each test that they name is there, README.md is short, and each large
+folder has a README.md.
 
 It reads all *.md of the checkout. Looked at are links to files and headings, not those to other sites; and names of tests
 in full, `Suite.Test` where the suite ends in "Test".
@@ -11,6 +12,17 @@ import sys
 import unittest
 
 README_LINES_MAX = 120
+# A folder with more of them has a README.md, or is in DESCRIBED.
+SOURCES_MAX = 10
+SOURCES = (".h", ".cc", ".py", ".sh", ".capnp", ".bzl")
+# Folders that are described by the README.md of another one, which names them.
+DESCRIBED = {
+    "examples/kv/client": "examples/kv/README.md",
+    "rpc/internal": "rpc/README.md",
+    "tests/codegen/testdata/refused": "tests/codegen/README.md",
+    "tests/examples/kv": "tests/examples/README.md",
+    "tools/hawser": "tools/README.md",
+}
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 TEST = re.compile(r"`(\w+Test)\.(\w+)`")
@@ -115,6 +127,21 @@ class LinksTest(unittest.TestCase):
 
     def test_the_readme_is_one_and_a_half_screens(self):
         self.assertLessEqual(read("README.md").count("\n"), README_LINES_MAX)
+
+    def test_each_large_folder_has_a_readme(self):
+        wrong = [
+            f"{folder}: it has no README.md"
+            for folder, files in walk()
+            if len([file for file in files if file.endswith(SOURCES)]) > SOURCES_MAX
+            and "README.md" not in files
+            and folder not in DESCRIBED
+        ]
+        wrong += [
+            f"{readme} does not name {folder}"
+            for folder, readme in DESCRIBED.items()
+            if f"]({os.path.relpath(folder, os.path.dirname(readme))})" not in read(readme)
+        ]
+        self.assertEqual(wrong, [], "\n" + "\n".join(wrong))
 
 
 if __name__ == "__main__":
