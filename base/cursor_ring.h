@@ -9,9 +9,9 @@
 
 namespace hawser {
 
-// A ring of elements that are counted from 0, modulo 2^32; a cursor is such a count. Its owner keeps the cursors
-// of the first element and of the end. The ring grows with use and can shrink again, since most connections are
-// idle. It initializes no element that T's constructor does not.
+// A ring of elements that are counted from 0, modulo 2^32; a cursor is such a count. Its owner keeps the
+// cursors of the first element and of the end. The ring grows with use and can shrink again, since most
+// connections are idle. It initializes no element that T's constructor does not.
 template <typename T>
 class CursorRing {
  public:

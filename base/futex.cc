@@ -16,7 +16,8 @@ void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, absl::Duration pa
   timespec limit = {};
   const bool limited = patience != absl::InfiniteDuration();
   if (limited) limit = absl::ToTimespec(std::max(patience, absl::ZeroDuration()));
-  // Every way in which it fails (the word has changed, the time is over, a signal came) has the caller look again.
+  // Every way in which it fails (the word has changed, the time is over, a signal came) has the caller look
+  // again.
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, limited ? &limit : nullptr, nullptr, 0);
 }
 

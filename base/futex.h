@@ -8,12 +8,13 @@
 
 namespace hawser {
 
-// futex(2) within one process. std::atomic has the same without a limit in time; a std::condition_variable, which
-// has that, takes a mutex on both sides and some five times the instructions.
+// futex(2) within one process. std::atomic has the same without a limit in time; a std::condition_variable,
+// which has that, takes a mutex on both sides and some five times the instructions.
 //
 // Thread: any.
 
-// Sleeps if `word` is `expected`: until FutexWake(), for `patience` (of CLOCK_MONOTONIC, may be infinite), or for no reason.
+// Sleeps if `word` is `expected`: until FutexWake(), for `patience` (of CLOCK_MONOTONIC, may be infinite), or
+// for no reason.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, absl::Duration patience);
 
 // Wakes one thread that sleeps, if any.

@@ -7,9 +7,9 @@
 #include <valgrind/memcheck.h>
 #endif
 
-// Tells valgrind's memcheck about memory that a pool reuses, and asks it whether memory was written. Only the sources
-// that --config=memcheck names (.bazelrc; tests/memcheck) are compiled with HAWSER_MEMCHECK. In all others, as in what
-// ships, these functions are empty.
+// Tells valgrind's memcheck about memory that a pool reuses, and asks it whether memory was written. Only the
+// sources that --config=memcheck names (.bazelrc; tests/memcheck) are compiled with HAWSER_MEMCHECK. In all
+// others, as in what ships, these functions are empty.
 // Thread: that of the memory's owner.
 namespace hawser {
 

@@ -5,8 +5,8 @@
 
 namespace hawser {
 
-// The processor's counter of time, of some constant rate: one instruction, where reading a clock takes fifty. 0 where there
-// is none that programs can read.
+// The processor's counter of time, of some constant rate: one instruction, where reading a clock takes fifty.
+// 0 where there is none that programs can read.
 inline uint64_t Ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();

@@ -10,12 +10,13 @@
 
 namespace hawser::bench {
 
-// Of the calling thread, and of those that it makes from now on. The system rounds the ends of sleeps up to 50 us
-// otherwise.
+// Of the calling thread, and of those that it makes from now on. The system rounds the ends of sleeps up to
+// 50 us otherwise.
 inline void SleepExactly() { prctl(PR_SET_TIMERSLACK, 1); }
 
-// Makes `count` exchanges, `rate` a second, at even intervals. `exchange` returns when it ended (a time of steady_clock).
-// Returns the microseconds of each. One that is late does not delay those after it, which follow at once.
+// Makes `count` exchanges, `rate` a second, at even intervals. `exchange` returns when it ended (a time of
+// steady_clock). Returns the microseconds of each. One that is late does not delay those after it, which
+// follow at once.
 template <typename Exchange>
 std::vector<double> AtRate(double rate, int count, Exchange exchange) {
   using Clock = std::chrono::steady_clock;

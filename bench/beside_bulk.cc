@@ -1,6 +1,6 @@
-// How much do large transfers slow small calls down that go to the same server? Small calls, one at a time, are measured
-// alone (the floor) and while large puts are in flight, which another process sends, or this one on another channel or
-// on the same one.
+// How much do large transfers slow small calls down that go to the same server? Small calls, one at a time,
+// are measured alone (the floor) and while large puts are in flight, which another process sends, or this one
+// on another channel or on the same one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

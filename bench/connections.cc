@@ -34,7 +34,8 @@ constexpr double kKibMax = 17;
 constexpr double kKibMaxAfterTraffic = 20;
 // Buffers of 4 KiB that a poller and its pool keep for the next messages, however many connections there are.
 constexpr double kKeptKib = 320 * 4;
-// Until an idle connection has freed what traffic needed: keepalive intervals, and what a busy machine needs besides with --check.
+// Until an idle connection has freed what traffic needed: keepalive intervals, and what a busy machine needs
+// besides with --check.
 constexpr int kIntervalsUntilIdle = 6;
 constexpr absl::Duration kPatience = absl::Seconds(20);
 

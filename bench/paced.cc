@@ -1,7 +1,7 @@
-// How long does a small call take if calls come at an even rate? What a side does between them decides it: if it sleeps, it
-// has to be woken; if it spins, it keeps its core from the other. The floor is a ping-pong over a raw socket at the same
-// rate, whose sides wait in the same way on the same cores. With --pairs=5 four further pairs of a client and a server do the
-// same in processes of their own.
+// How long does a small call take if calls come at an even rate? What a side does between them decides it: if
+// it sleeps, it has to be woken; if it spins, it keeps its core from the other. The floor is a ping-pong over
+// a raw socket at the same rate, whose sides wait in the same way on the same cores. With --pairs=5 four
+// further pairs of a client and a server do the same in processes of their own.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -19,8 +19,8 @@ enum class Pin {
 
 const char* Name(Pin pin);
 
-// "sleep:1", "spin:2", "adaptive:any": how both sides wait, and the cores that they have together. Exits with a message
-// that names `flag` if `text` is nothing of the kind.
+// "sleep:1", "spin:2", "adaptive:any": how both sides wait, and the cores that they have together. Exits with
+// a message that names `flag` if `text` is nothing of the kind.
 struct Placement {
   std::string mode;
   Pin pin;

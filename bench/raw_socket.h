@@ -9,9 +9,9 @@
 
 #include "hawser/measure/raw_socket.h"
 
-// The floors: what the same bytes cost over a TCP socket with nothing in between (measure/raw_floor.h). Each is a client and
-// a server that wait in the same way (spinning on the socket, or blocked in it) and are pinned as the sides that are
-// compared with them. All exit with a message when they fail.
+// The floors: what the same bytes cost over a TCP socket with nothing in between (measure/raw_floor.h). Each
+// is a client and a server that wait in the same way (spinning on the socket, or blocked in it) and are
+// pinned as the sides that are compared with them. All exit with a message when they fail.
 namespace hawser::bench {
 
 using measure::RawService;
@@ -21,8 +21,8 @@ using measure::RawSocket;
 RawSocket ConnectRaw(const std::string& address);
 
 // Listens on `host`, an IPv4 address, prints where, then serves connections, each on a thread of its own,
-// until it is killed: as the measure::RawService that `what` names ("echo", "ping_pong", "sink", "source"), or, for "any", as
-// the RawService says that each connection begins with, in 8 bytes.
+// until it is killed: as the measure::RawService that `what` names ("echo", "ping_pong", "sink", "source"),
+// or, for "any", as the RawService says that each connection begins with, in 8 bytes.
 [[noreturn]] void ServeRaw(const std::string& what, const std::string& host, bool spin);
 
 // Listens on `host`, prints where, then has `serve` take one connection after the other, until it is killed.

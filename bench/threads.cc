@@ -1,7 +1,8 @@
-// How many small calls a second do many threads make that share one channel, each of which waits for its answer before it
-// calls again? There are two floors: one thread on the same channel that keeps as many calls in flight, and as many threads
-// that only hand themselves over to another one and are woken by it. `of_floors` is the time of a call divided by the sum of
-// both floors' times, which on one core a call takes at least. A thread that calls alone needs no hand-off.
+// How many small calls a second do many threads make that share one channel, each of which waits for its
+// answer before it calls again? There are two floors: one thread on the same channel that keeps as many calls
+// in flight, and as many threads that only hand themselves over to another one and are woken by it.
+// `of_floors` is the time of a call divided by the sum of both floors' times, which on one core a call takes
+// at least. A thread that calls alone needs no hand-off.
 #include <stdio.h>
 #include <stdlib.h>
 

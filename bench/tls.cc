@@ -1,7 +1,7 @@
-// What does TLS cost? For large transfers the floor is OpenSSL on a blocking socket, which streams as many bytes with
-// the same cipher and never waits for an answer. For new connections it is a handshake of bare OpenSSL with the same
-// certificates, and some bytes each way; the figure is Channel::Connect() and the first call. For small calls it is
-// Hawser without TLS, which is also printed beside the other figures.
+// What does TLS cost? For large transfers the floor is OpenSSL on a blocking socket, which streams as many
+// bytes with the same cipher and never waits for an answer. For new connections it is a handshake of bare
+// OpenSSL with the same certificates, and some bytes each way; the figure is Channel::Connect() and the first
+// call. For small calls it is Hawser without TLS, which is also printed beside the other figures.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,7 +68,8 @@ void MeasurePayload(const Both& both, bool put) {
   CpuUse floor_cpu, cpu;
   std::vector<double> floors, figures, plain_figures;
   std::string cipher;
-  // Each side has fresh processes, and the others are gone: a side that spins would take the core from what is measured.
+  // Each side has fresh processes, and the others are gone: a side that spins would take the core from what
+  // is measured.
   for (int round = 0; round < rounds; ++round) {
     {
       const ServerProcess bare = StartBare(both);
@@ -146,8 +147,8 @@ void MeasureRate(const Both& both) {
 
 // --- New connections
 
-// The server at an address of the loopback network that no connection had before. Tickets are kept by address, so the
-// handshake is a full one.
+// The server at an address of the loopback network that no connection had before. Tickets are kept by
+// address, so the handshake is a full one.
 std::string NewAddressOf(const ServerProcess& server) {
   static int number = 0;
   ++number;

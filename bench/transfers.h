@@ -10,8 +10,8 @@
 
 namespace hawser::bench {
 
-// Keeps a number of large puts or gets in flight on one channel. A put is sent from registered memory, and a get is answered
-// from such. Exits with a message when one fails.
+// Keeps a number of large puts or gets in flight on one channel. A put is sent from registered memory, and a
+// get is answered from such. Exits with a message when one fails.
 // Thread: one.
 class Transfers {
  public:

@@ -1,6 +1,7 @@
-// What does a call cost a NIC? Both ends run in this process, over a device in memory that executes their work requests and
-// counts them (tests/transport/fabric/executing_verbs.h), driven in turn by one thread on a clock that stands still. So the counts do
-// not depend on the machine. With --budgets=FILE it fails unless each figure is the one that is written there.
+// What does a call cost a NIC? Both ends run in this process, over a device in memory that executes their
+// work requests and counts them (tests/transport/fabric/executing_verbs.h), driven in turn by one thread on a
+// clock that stands still. So the counts do not depend on the machine. With --budgets=FILE it fails unless
+// each figure is the one that is written there.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ namespace {
 
 using Counts = fabric::ExecutingVerbs::Counts;
 
-// Calls that a figure is the mean of. A multiple of the 16 sends of which one is signaled, and of the 32 that are in flight.
+// Calls that a figure is the mean of. A multiple of the 16 sends of which one is signaled, and of the 32 that
+// are in flight.
 constexpr int kCalls = 320;
 
 [[noreturn]] void Die(absl::string_view what) {

@@ -4,8 +4,8 @@
 //
 //   capnp compile -o c++ -o .../capnpc-hawser foo.capnp
 //
-// With HAWSER_UNSUPPORTED=leave_out in the environment, because a plugin gets no arguments, it makes the rest: interfaces that
-// Hawser cannot serve are left out, with a note each.
+// With HAWSER_UNSUPPORTED=leave_out in the environment, because a plugin gets no arguments, it makes the
+// rest: interfaces that Hawser cannot serve are left out, with a note each.
 
 #include <capnp/serialize.h>
 #include <kj/exception.h>

@@ -26,8 +26,8 @@ constexpr const char* kRenameConstant =
     "Rename it, or what it clashes with. Constants have no other name in C++.";
 constexpr const char* kRenameParameter = "Rename it. Type parameters have no other name in C++.";
 
-// Macros of what generated code includes from the C library and the C++ standard, in the shape of the names of values
-// ("eof" becomes EOF). capnpc-c++ itself avoids NULL as the name of a value.
+// Macros of what generated code includes from the C library and the C++ standard, in the shape of the names
+// of values ("eof" becomes EOF). capnpc-c++ itself avoids NULL as the name of a value.
 const std::set<absl::string_view>& Macros() {
   static const auto* const macros = new std::set<absl::string_view>{"BIG_ENDIAN",   "BUFSIZ",
                                                                     "BYTE_ORDER",   "CHAR_BIT",
@@ -130,8 +130,8 @@ const std::set<absl::string_view>& Macros() {
   return *macros;
 }
 
-// Names of methods that the Server class of an interface cannot have: keywords that capnpc-c++ does not know yet, macros
-// that are more than a name, and what its dispatchCallInternal() uses itself.
+// Names of methods that the Server class of an interface cannot have: keywords that capnpc-c++ does not know
+// yet, macros that are more than a name, and what its dispatchCallInternal() uses itself.
 const std::map<absl::string_view, const char*>& BadMethods() {
   static const auto* const methods = new std::map<absl::string_view, const char*>{
       {"char8_t", "which is a keyword of C++20"},
@@ -238,7 +238,8 @@ class Clashes {
     return true;
   }
 
-  // A struct, a group, an interface or a file, and all that it declares. `cpp`: its name. `parameters`: of the scopes around.
+  // A struct, a group, an interface or a file, and all that it declares. `cpp`: its name. `parameters`: of
+  // the scopes around.
   void CheckScope(Node::Reader node, const Place& place, std::set<std::string> parameters,
                   const std::string& cpp = "") {
     Names names;
@@ -410,8 +411,8 @@ class Clashes {
     CheckValue(place, nodes_.LocalName(constant), &names, kRenameConstant, seen);
   }
 
-  // Whether the constant of a class has a definition behind it, too, which for a template lacks "template <typename T>".
-  // Newer versions define integers and enumerants in the class only.
+  // Whether the constant of a class has a definition behind it, too, which for a template lacks "template
+  // <typename T>". Newer versions define integers and enumerants in the class only.
   static bool IsDefinedOutside(Node::Reader constant) {
     if (CAPNP_VERSION < 10000) return true;  // 0.10
     const Type::Reader type = constant.getConst().getType();
@@ -419,7 +420,8 @@ class Clashes {
     return !is_integer && !type.isEnum();
   }
 
-  // An enumerant, a member of a union or a constant, whose name is in capital letters. `names`: of the class that it is in.
+  // An enumerant, a member of a union or a constant, whose name is in capital letters. `names`: of the class
+  // that it is in.
   void CheckValue(const Place& place, const std::string& name, const Names* names, const char* instead,
                   std::set<std::string>& seen) {
     const std::string cpp = UpperCase(name);

@@ -6,9 +6,10 @@
 
 namespace hawser::codegen {
 
-// Refuses the names of a file that are fine in a schema, and of which capnpc-c++ makes C++ that does not compile: each line
-// of its foo.capnp.h that a name can spoil has a rule here. The rules are those of its makeInterfaceText(), makeStructText(),
-// makeConstText() and toUpperCase(), of 0.9.2; a rule does not apply to a newer version that is known to compile the name.
+// Refuses the names of a file that are fine in a schema, and of which capnpc-c++ makes C++ that does not
+// compile: each line of its foo.capnp.h that a name can spoil has a rule here. The rules are those of its
+// makeInterfaceText(), makeStructText(), makeConstText() and toUpperCase(), of 0.9.2; a rule does not apply
+// to a newer version that is known to compile the name.
 //
 //   kv.capnp:3: error: Server becomes Server in C++, which capnpc-c++ needs inside it.
 //     Rename it, or give it another name in C++ only: $Cxx.name("...").

@@ -18,7 +18,8 @@ bool IsDeclarable(absl::string_view text);
 // "acme::kv": names that can be declared, with "::" between them.
 bool IsNamespace(absl::string_view text);
 
-// Whether a file of this path can be named by #include: UTF-8, and nothing that ends or changes its text there.
+// Whether a file of this path can be named by #include: UTF-8, and nothing that ends or changes its text
+// there.
 bool IsIncludable(absl::string_view path);
 
 }  // namespace hawser::codegen

@@ -25,8 +25,8 @@ using ReleasedNames = std::map<uint16_t, std::string>;
 enum class MemberKind { kMethod, kField, kEnumerant };
 
 // Names are not sent, so Cap'n Proto does not mind another name at an ordinal. A peer of the other version
-// means something else by that number, though. None: the name is the same, or $Hawser.renamedFrom says that only
-// the name has changed.
+// means something else by that number, though. None: the name is the same, or $Hawser.renamedFrom says that
+// only the name has changed.
 std::optional<Difference> NameDifference(MemberKind kind, const ReleasedNames& released, uint16_t ordinal,
                                          const std::string& name,
                                          capnp::List<capnp::schema::Annotation>::Reader annotations);

@@ -79,8 +79,8 @@ class Builder {
     return model.left_out.size() > before;
   }
 
-  // Those that are left out. The ones in other files are checked when their code is generated, too; here only if this may
-  // leave them out, because then nothing else says why there is no class to derive from.
+  // Those that are left out. The ones in other files are checked when their code is generated, too; here only
+  // if this may leave them out, because then nothing else says why there is no class to derive from.
   void RefuseBadBases(Node::Reader interface) {
     if (unsupported_ == Unsupported::kRefuse) return;
     std::vector<Node::Reader> bases;
@@ -99,7 +99,8 @@ class Builder {
     }
   }
 
-  // The file's own texts that generated code repeats as they are. Imported files are checked when theirs is generated.
+  // The file's own texts that generated code repeats as they are. Imported files are checked when theirs is
+  // generated.
   void RefuseBadTexts(const FileModel& model) {
     if (!IsIncludable(model.source)) {
       refusals_.Add("The file", "has a name that #include cannot name.",
@@ -168,7 +169,8 @@ class Builder {
     return model;
   }
 
-  // The interfaces that one extends, directly or not, each once, those that others extend first. In a circle: itself, too.
+  // The interfaces that one extends, directly or not, each once, those that others extend first. In a circle:
+  // itself, too.
   void CollectBases(Node::Reader node, std::vector<Node::Reader>& bases) const {
     std::set<uint64_t> seen;
     CollectBases(node, seen, bases);

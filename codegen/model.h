@@ -65,11 +65,12 @@ struct FileModel {
   std::vector<LeftOutModel> left_out;
 };
 
-// What becomes of an interface that Hawser cannot serve: its file is refused, or it and those that extend it are left out.
+// What becomes of an interface that Hawser cannot serve: its file is refused, or it and those that extend it
+// are left out.
 enum class Unsupported { kRefuse, kLeaveOut };
 
-// Understands one of the files that code is asked for. What cannot be generated is added to `refusals`, as messages, and the
-// model is worth nothing then.
+// Understands one of the files that code is asked for. What cannot be generated is added to `refusals`, as
+// messages, and the model is worth nothing then.
 FileModel BuildModel(const Nodes& nodes, CodeGeneratorRequest::RequestedFile::Reader file,
                      Unsupported unsupported, std::vector<std::string>& refusals);
 

@@ -38,8 +38,8 @@ class Refusals {
   // Everything about an interface and its methods that cannot be carried, wherever it is used.
   void Check(Node::Reader interface);
 
-  // `declared` is what the message is about, "Outer.Inner" or "Outer.Inner.get". `line`: what has its line, as for
-  // SourceLines::Find(), if that is something else.
+  // `declared` is what the message is about, "Outer.Inner" or "Outer.Inner.get". `line`: what has its line,
+  // as for SourceLines::Find(), if that is something else.
   void Add(const std::string& declared, const std::string& what, const std::string& instead,
            const std::string& line = "");
 

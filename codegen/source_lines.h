@@ -22,7 +22,8 @@ class SourceLines {
   // there: no line is ever found.
   static SourceLines OfFile(const std::string& path);
 
-  // "Outer.Inner" or, for a method, "Outer.Inner.get"; constants, and groups, too; "$Cxx.namespace". 0: not found.
+  // "Outer.Inner" or, for a method, "Outer.Inner.get"; constants, and groups, too; "$Cxx.namespace". 0: not
+  // found.
   int Find(absl::string_view scoped_name) const;
 
   // The method, field or enumerant that `scoped_name`, "Outer.Inner", declares with this ordinal. 0: not

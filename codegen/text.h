@@ -17,13 +17,13 @@ inline constexpr size_t kColumns = 110;
 std::string Bracketed(absl::string_view indent, absl::string_view opening,
                       const std::vector<std::string>& items, absl::string_view closing);
 
-// Text of a schema as lines for Comment(). A line ends where any tool sees a line end: at \n, \r, \r\n, \v, \f, U+0085,
-// U+2028 and U+2029. Blanks at the end of a line are left out, and so are empty lines at the end.
+// Text of a schema as lines for Comment(). A line ends where any tool sees a line end: at \n, \r, \r\n, \v,
+// \f, U+0085, U+2028 and U+2029. Blanks at the end of a line are left out, and so are empty lines at the end.
 std::vector<std::string> CommentLines(absl::string_view text);
 
 // Each line as a comment. No text leaves its comment or draws a warning of the compiler: lines are those of
-// CommentLines(), a backslash or the trigraph for it at the end gets a period, and control characters, what changes the
-// direction of text and bytes that are not UTF-8 are escaped as EscapePeerText() does.
+// CommentLines(), a backslash or the trigraph for it at the end gets a period, and control characters, what
+// changes the direction of text and bytes that are not UTF-8 are escaped as EscapePeerText() does.
 std::string Comment(absl::string_view indent, const std::vector<std::string>& lines);
 
 // A declaration of the schema as a comment, in lines of kColumns.

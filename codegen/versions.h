@@ -43,8 +43,8 @@ class Versions {
   absl::flat_hash_map<uint64_t, uint64_t> next_ids_;  // By the released one, where they differ.
 };
 
-// A struct, an enum or an interface that a schema gives a name to. Groups are none, nor what the compiler makes
-// of the parameters or results of a method.
+// A struct, an enum or an interface that a schema gives a name to. Groups are none, nor what the compiler
+// makes of the parameters or results of a method.
 bool IsNamedType(Node::Reader node);
 
 }  // namespace hawser::codegen

@@ -9,7 +9,8 @@
 
 namespace examples {
 
-// The flags with which a server or a client authenticates itself and its peers, and over TCP encrypts what crosses.
+// The flags with which a server or a client authenticates itself and its peers, and over TCP encrypts what
+// crosses.
 class TlsFlags {
  public:
   // `flags` keeps pointers into this object, which must outlive FlagSet::Apply().

@@ -8,13 +8,15 @@
 
 namespace hawser::measure {
 
-// How long a measurement goes on: until there were so many exchanges, or so much time has passed, whichever is first.
+// How long a measurement goes on: until there were so many exchanges, or so much time has passed, whichever
+// is first.
 struct Extent {
   int64_t exchanges = std::numeric_limits<int64_t>::max() / 2;
   absl::Duration time = absl::InfiniteDuration();
 };
 
-// What it came to: exchanges that have ended, and the time from the start of the first to the end of the last.
+// What it came to: exchanges that have ended, and the time from the start of the first to the end of the
+// last.
 struct Ran {
   int64_t exchanges = 0;
   absl::Duration time;

@@ -21,13 +21,15 @@ namespace hawser::measure {
 // Lifetime: until Wait() has returned.
 class InFlight {
  public:
-  // `start` starts an exchange and returns. When that has ended, OnEnd() is called, once, and never inside `start`.
+  // `start` starts an exchange and returns. When that has ended, OnEnd() is called, once, and never inside
+  // `start`.
   explicit InFlight(std::function<void()> start) : start_(std::move(start)) {}
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
   void Start(const Extent& extent, int in_flight);
-  // Until all that were started have ended. The status of the first exchange that failed; no further one was started.
+  // Until all that were started have ended. The status of the first exchange that failed; no further one was
+  // started.
   absl::StatusOr<Ran> Wait();
   absl::StatusOr<Ran> Run(const Extent& extent, int in_flight) {
     Start(extent, in_flight);

@@ -9,8 +9,9 @@
 
 namespace hawser::measure {
 
-// Makes one exchange after the other: `exchange()` returns an absl::Status when its exchange has ended. `add(ns)` gets the
-// nanoseconds of each; reading the clock is part of them, 20 to 30 ns. Stops at the first that fails, and returns its status.
+// Makes one exchange after the other: `exchange()` returns an absl::Status when its exchange has ended.
+// `add(ns)` gets the nanoseconds of each; reading the clock is part of them, 20 to 30 ns. Stops at the first
+// that fails, and returns its status.
 template <typename Exchange, typename Add>
 absl::Status OneAtATime(const Extent& extent, Exchange exchange, Add add) {
   using Clock = std::chrono::steady_clock;

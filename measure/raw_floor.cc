@@ -9,8 +9,8 @@
 namespace hawser::measure {
 namespace {
 
-// What StreamFrom() has asked for, and not got: enough that the other side never waits for it, and no more than half a
-// second has to be waited for at the end.
+// What StreamFrom() has asked for, and not got: enough that the other side never waits for it, and no more
+// than half a second has to be waited for at the end.
 constexpr uint64_t kAheadBytes = 64 << 20;
 constexpr int64_t kAheadMin = 4, kAheadMax = 4096;
 
@@ -66,8 +66,8 @@ absl::StatusOr<Ran> StreamInto(RawSocket& socket, absl::Span<const uint8_t> memo
   while (ran.exchanges < extent.exchanges && (ran.exchanges == 0 || absl::Now() - start < extent.time)) {
     if (!socket.Send(&size, sizeof(size), false) || !socket.Send(memory.data(), size, false)) return Closed();
     ++ran.exchanges;
-    // The stream never stops for an answer, but takes those that are there: the other side could not send more of them
-    // some time.
+    // The stream never stops for an answer, but takes those that are there: the other side could not send
+    // more of them some time.
     if (ran.exchanges % 64 == 0) {
       answered += static_cast<int64_t>(socket.ReceiveReady(answers, sizeof(answers)));
     }

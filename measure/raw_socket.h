@@ -10,8 +10,8 @@
 #include "hawser/base/socket_address.h"
 #include "hawser/base/unique_fd.h"
 
-// The floor of what Hawser does over TCP: what the same bytes cost over a socket with nothing in between. Here is the
-// socket, and the side that serves; raw_floor.h has the side that measures.
+// The floor of what Hawser does over TCP: what the same bytes cost over a socket with nothing in between.
+// Here is the socket, and the side that serves; raw_floor.h has the side that measures.
 namespace hawser::measure {
 
 // A TCP socket on which one thread waits, blocked in the kernel or spinning on it.
@@ -20,8 +20,8 @@ class RawSocket {
  public:
   // Sets TCP_NODELAY.
   explicit RawSocket(UniqueFd fd);
-  // Blocks until it is connected. The error of connect(2), with the address. A peer that takes nothing, or sends nothing, for
-  // `patience` counts as closed from then on.
+  // Blocks until it is connected. The error of connect(2), with the address. A peer that takes nothing, or
+  // sends nothing, for `patience` counts as closed from then on.
   static absl::StatusOr<RawSocket> Connect(const SocketAddress& to,
                                            absl::Duration patience = absl::InfiniteDuration());
 
@@ -49,8 +49,8 @@ enum class RawService : uint64_t {
   kSource,    // Takes a number N of 8 bytes, then sends N bytes, repeatedly.
 };
 
-// Serves `socket`. Returns when the peer has closed, or has said a number above `bytes_max`: so many bytes of memory it takes
-// at most.
+// Serves `socket`. Returns when the peer has closed, or has said a number above `bytes_max`: so many bytes of
+// memory it takes at most.
 void ServeRaw(RawSocket& socket, RawService service, bool spin, uint64_t bytes_max);
 
 }  // namespace hawser::measure

@@ -6,8 +6,8 @@
 
 namespace hawser::measure {
 
-// The times of any number of exchanges, in memory of fixed size: a count for each of 256 parts of each power of two, so that
-// a quantile is right to 0.2 %. Mean, least and greatest are exact.
+// The times of any number of exchanges, in memory of fixed size: a count for each of 256 parts of each power
+// of two, so that a quantile is right to 0.2 %. Mean, least and greatest are exact.
 // Thread: one.
 class Times {
  public:

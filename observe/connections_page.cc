@@ -1,4 +1,5 @@
-// The connections: how many there are, each one, and the peers that were refused; and the channels to other servers.
+// The connections: how many there are, each one, and the peers that were refused; and the channels to other
+// servers.
 #include <string>
 
 #include "absl/strings/str_cat.h"

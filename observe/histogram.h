@@ -10,8 +10,9 @@
 
 namespace hawser::observe {
 
-// How long things took: counts by length, in buckets that are a quarter of a power of two wide, so that a percentile read
-// from them is at most an eighth off. The bounds are the same everywhere, so histograms of several threads and machines add up.
+// How long things took: counts by length, in buckets that are a quarter of a power of two wide, so that a
+// percentile read from them is at most an eighth off. The bounds are the same everywhere, so histograms of
+// several threads and machines add up.
 // Thread:  Add(): one at a time. The rest: any.
 class Histogram {
  public:
@@ -44,9 +45,9 @@ class Histogram {
  private:
   static constexpr int kOctaveOfShortest = 10;
   static constexpr int64_t kShortestNs = int64_t{1} << kOctaveOfShortest;
-  // Add() compares with no bound, so there is a place for each length: four for 2^n to 2^(n + 1) ns, by the two bits behind
-  // the highest one. One bit is always set, so that there are two behind it. It is so low that it shows below kShortestNs
-  // only, where the places are one bucket.
+  // Add() compares with no bound, so there is a place for each length: four for 2^n to 2^(n + 1) ns, by the
+  // two bits behind the highest one. One bit is always set, so that there are two behind it. It is so low
+  // that it shows below kShortestNs only, where the places are one bucket.
   static constexpr int kLowestOctave = kOctaveOfShortest - 3;
   static constexpr size_t kPlacesOfShortest = size_t{kOctaveOfShortest - kLowestOctave} * 4;
   // The last four are for negative lengths, which there should not be: they must not be written elsewhere.
@@ -84,8 +85,8 @@ struct HistogramTotals {
   }
 };
 
-// The length that `percent` (0 to 100) of all are not longer than, in the middle of its bucket. 0: there are none. `bounds_ns`
-// and `counts`: of a Snapshot's histogram, as long as each other.
+// The length that `percent` (0 to 100) of all are not longer than, in the middle of its bucket. 0: there are
+// none. `bounds_ns` and `counts`: of a Snapshot's histogram, as long as each other.
 template <typename Bounds, typename Counts>
 int64_t PercentileNs(const Bounds& bounds_ns, const Counts& counts, double percent) {
   uint64_t all = 0;

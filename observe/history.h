@@ -36,8 +36,8 @@ class History {
   // Of all pools together.
   const Curve& leased_bytes() const { return leased_bytes_; }
 
-  // Of one poller, from 0 to 1; of one pool. A curve is 0 before its poller was started. Null: there is none, because there are
-  // more than kNamedMax, or it has been there for less than two snapshots.
+  // Of one poller, from 0 to 1; of one pool. A curve is 0 before its poller was started. Null: there is none,
+  // because there are more than kNamedMax, or it has been there for less than two snapshots.
   const Curve* BusyOf(absl::string_view poller) const { return Find(pollers_, poller); }
   const Curve* LeasedBytesOf(absl::string_view pool) const { return Find(pools_, pool); }
 

@@ -12,12 +12,12 @@
 
 namespace hawser::observe {
 
-// What the pages are written with. A text that a peer may have chosen reaches a page through EscapeHtml() only, which Table does
-// by itself.
+// What the pages are written with. A text that a peer may have chosen reaches a page through EscapeHtml()
+// only, which Table does by itself.
 // Thread: any.
 
-// `text` as it may stand in HTML, also in an attribute, cut at 200 bytes. Control characters and what is not UTF-8 are escaped as
-// by EscapePeerText().
+// `text` as it may stand in HTML, also in an attribute, cut at 200 bytes. Control characters and what is not
+// UTF-8 are escaped as by EscapePeerText().
 std::string EscapeHtml(absl::string_view text);
 
 inline absl::string_view View(capnp::Text::Reader text) { return {text.cStr(), text.size()}; }
@@ -59,7 +59,8 @@ struct Slice {
   const size_t first;
   const size_t end;
 
-  // "Rows 1 to 100 of 250", and links to the slices before and after, as "PATH?from=N". Empty if all rows are shown.
+  // "Rows 1 to 100 of 250", and links to the slices before and after, as "PATH?from=N". Empty if all rows are
+  // shown.
   std::string Links(absl::string_view path) const;
 };
 

@@ -23,7 +23,8 @@ bool CannotBeHttp(kj::byte first) {
   return first >= 0x80 || (first < 0x20 && first != '\r' && first != '\n');
 }
 
-// A stream whose end comes after HttpConnections::kRequestBytesMax at the latest, and at once if it cannot be HTTP.
+// A stream whose end comes after HttpConnections::kRequestBytesMax at the latest, and at once if it cannot be
+// HTTP.
 class Limited final : public kj::AsyncIoStream {
  public:
   explicit Limited(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
@@ -47,8 +48,9 @@ class Limited final : public kj::AsyncIoStream {
   void shutdownWrite() override { inner_->shutdownWrite(); }
   void abortRead() override { inner_->abortRead(); }
 
-  // Tells the client that no more answers follow, and drops what it sends until it has ended the connection, too. If the
-  // socket were closed with unread bytes, the kernel would reset the connection, and the client might lose the last answers.
+  // Tells the client that no more answers follow, and drops what it sends until it has ended the connection,
+  // too. If the socket were closed with unread bytes, the kernel would reset the connection, and the client
+  // might lose the last answers.
   kj::Promise<void> End() {
     inner_->shutdownWrite();
     return Drop();

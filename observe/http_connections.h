@@ -15,8 +15,8 @@
 
 namespace hawser::observe {
 
-// The connections of an HTTP server: so many at most, three quarters of them of one host, each for so long, and with so
-// many bytes of requests at most.
+// The connections of an HTTP server: so many at most, three quarters of them of one host, each for so long,
+// and with so many bytes of requests at most.
 // Thread:   the one of its event loop (kj).
 // Lifetime: ends its connections when it is destroyed; `server` and `timer` must outlive it.
 class HttpConnections final : kj::TaskSet::ErrorHandler {
@@ -29,12 +29,14 @@ class HttpConnections final : kj::TaskSet::ErrorHandler {
         connection_time_(connection_time),
         tasks_(*this) {}
 
-  // Serves it, which comes from `host`. If there are as many as there may be, the oldest one of the host with the most ends.
+  // Serves it, which comes from `host`. If there are as many as there may be, the oldest one of the host with
+  // the most ends.
   void Add(kj::Own<kj::AsyncIoStream> stream, const PeerHost& host);
   size_t size() const { return open_.size(); }
 
-  // Of all requests of a connection. What comes after is not read, as if the client had ended there. kj 0.9 keeps the requests
-  // of a client that sends them without a pause in one buffer, without a bound of its own. A single request may have 128 KiB.
+  // Of all requests of a connection. What comes after is not read, as if the client had ended there. kj 0.9
+  // keeps the requests of a client that sends them without a pause in one buffer, without a bound of its own.
+  // A single request may have 128 KiB.
   static constexpr size_t kRequestBytesMax = 256 << 10;
 
  private:

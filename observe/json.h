@@ -10,15 +10,15 @@
 
 namespace hawser::observe {
 
-// A snapshot as JSON, by Cap'n Proto's rules (capnp/compat/json.h): 64-bit numbers are strings, because JSON's are doubles; an
-// enum is its name; what was not set is not there. Not kj's own encoder, which keeps each number as an object first and is too
-// slow and too large for the histograms of thousands of methods. The output is UTF-8: a text that is not is escaped as by
-// EscapePeerText().
+// A snapshot as JSON, by Cap'n Proto's rules (capnp/compat/json.h): 64-bit numbers are strings, because
+// JSON's are doubles; an enum is its name; what was not set is not there. Not kj's own encoder, which keeps
+// each number as an object first and is too slow and too large for the histograms of thousands of methods.
+// The output is UTF-8: a text that is not is escaped as by EscapePeerText().
 // Thread: any.
 
 std::string JsonOf(wire::Snapshot::Reader snapshot);
-// Those of its fields that `fields` names. With `history`, its curves as `history`: lists of numbers, one a point, with the
-// points' ages; if `pollers` is among the fields, also of each poller and pool.
+// Those of its fields that `fields` names. With `history`, its curves as `history`: lists of numbers, one a
+// point, with the points' ages; if `pollers` is among the fields, also of each poller and pool.
 std::string JsonOf(wire::Snapshot::Reader snapshot, absl::Span<const absl::string_view> fields,
                    const History* history);
 

@@ -83,8 +83,9 @@ bool IsComment(absl::string_view rest) {
          rest == "untyped";
 }
 
-// What Prometheus reads with Go's strconv.ParseFloat(), in the decimal form: of what SimpleAtod() takes not the hexadecimal
-// one, not what overflows, and no NaN with a sign, which is what printf() makes of 0.0 / 0.0 on x86.
+// What Prometheus reads with Go's strconv.ParseFloat(), in the decimal form: of what SimpleAtod() takes not
+// the hexadecimal one, not what overflows, and no NaN with a sign, which is what printf() makes of 0.0 / 0.0
+// on x86.
 bool IsValue(absl::string_view word) {
   double value;
   if (!absl::SimpleAtod(word, &value) || word.find_first_of("xX") != word.npos) return false;

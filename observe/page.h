@@ -28,14 +28,14 @@ struct Page {
 // All of them, the overview first.
 absl::Span<const Page> Pages();
 
-// One HTML document without scripts, and with nothing from elsewhere, that loads itself again every 5 s. Texts of peers are
-// escaped.
+// One HTML document without scripts, and with nothing from elsewhere, that loads itself again every 5 s.
+// Texts of peers are escaped.
 std::string ToHtml(const Page& page, wire::Snapshot::Reader snapshot, const History& history, size_t from);
 // What the page shows, for programs: see json.h.
 std::string ToJson(const Page& page, wire::Snapshot::Reader snapshot, const History& history);
 
-// A line for each poller that did not answer, which says what holds it: the lists of the snapshot lack what is on it. Empty: all
-// have answered.
+// A line for each poller that did not answer, which says what holds it: the lists of the snapshot lack what
+// is on it. Empty: all have answered.
 std::string HeldPollers(wire::Snapshot::Reader snapshot);
 
 // The bodies, each in a file of its own.

@@ -130,7 +130,8 @@ class StatusServer::Loop final : kj::TaskSet::ErrorHandler {
   // On another thread, and not on its own one, which the source may hold.
   void StopListening() {
     stopped_listening_.store(true, std::memory_order_relaxed);
-    // The socket is bound until it is closed, but one that does not listen is in the way of no other with SO_REUSEADDR.
+    // The socket is bound until it is closed, but one that does not listen is in the way of no other with
+    // SO_REUSEADDR.
     shutdown(listening_.socket.get(), SHUT_RDWR);
   }
 

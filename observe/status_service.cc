@@ -28,7 +28,8 @@ constexpr char kText[] = "text/plain; charset=utf-8";
 constexpr char kHtml[] = "text/html; charset=utf-8";
 constexpr char kJson[] = "application/json";
 
-// Whether "localhost:9090", of a request that has come over loopback, is a name that this machine has for itself.
+// Whether "localhost:9090", of a request that has come over loopback, is a name that this machine has for
+// itself.
 bool IsOwnName(absl::string_view host) {
   if (absl::ConsumePrefix(&host, "[::1]")) return host.empty() || host.front() == ':';
   const std::string name(host.substr(0, host.find(':')));
@@ -57,8 +58,8 @@ bool AsksToClose(absl::string_view connection) {
   return false;
 }
 
-// What a request asks for, and of which host: its target is a path or, as a proxy's is, a URI (RFC 7230, 5.3.2), whose
-// host counts then.
+// What a request asks for, and of which host: its target is a path or, as a proxy's is, a URI (RFC 7230,
+// 5.3.2), whose host counts then.
 struct Target {
   std::string host;
   std::string path;  // With the query.

@@ -19,11 +19,13 @@
 
 namespace hawser::observe {
 
-// What the status server answers to each request: the pages and their JSON (page.h), /snapshot.json, /metrics, /healthz. GET and
-// HEAD without a body only. It opens no socket, so that tests can run it over a pipe in memory.
+// What the status server answers to each request: the pages and their JSON (page.h), /snapshot.json,
+// /metrics, /healthz. GET and HEAD without a body only. It opens no socket, so that tests can run it over a
+// pipe in memory.
 // Thread:  the one of its event loop (kj), which also calls the source.
-// Failure: each request that kj can read gets an answer: 200, or 403 (see Options::loopback_only), 404, 405, 413, 500 if the
-//          source throws, 503 from /healthz, or from the other paths while kAnswerBytesMax wait for slow readers.
+// Failure: each request that kj can read gets an answer: 200, or 403 (see Options::loopback_only), 404, 405,
+//          413, 500 if the source throws, 503 from /healthz, or from the other paths while kAnswerBytesMax
+//          wait for slow readers.
 class StatusService final : public kj::HttpService,
                             public kj::HttpServerErrorHandler,
                             public kj::HttpServerCallbacks {
@@ -32,8 +34,8 @@ class StatusService final : public kj::HttpService,
   using Source = std::function<void(wire::Snapshot::Builder snapshot)>;
 
   struct Options {
-    // Answers only requests whose Host is this machine's name for itself, "localhost" or a loopback address, so that a web page
-    // that a user of this machine has open cannot read it by a name that it has made up.
+    // Answers only requests whose Host is this machine's name for itself, "localhost" or a loopback address,
+    // so that a web page that a user of this machine has open cannot read it by a name that it has made up.
     bool loopback_only = true;
     // See StatusServer::Options.
     absl::Duration snapshot_age;
@@ -50,9 +52,10 @@ class StatusService final : public kj::HttpService,
   const kj::HttpHeaderTable& headers() const { return *headers_; }
   kj::HttpServerSettings Settings();
 
-  // What serves one connection, kRequestsMax requests of it at most: the last one's answer ends it, or the answer to one
-  // that asks for that ("Connection: close"). After each answer the event loop looks at all other connections before the
-  // next request is read, though that may have come already. `timer` and this outlive it.
+  // What serves one connection, kRequestsMax requests of it at most: the last one's answer ends it, or the
+  // answer to one that asks for that ("Connection: close"). After each answer the event loop looks at all
+  // other connections before the next request is read, though that may have come already. `timer` and this
+  // outlive it.
   kj::Own<kj::HttpService> OfConnection(kj::Timer& timer);
   static constexpr int kRequestsMax = 100;
 

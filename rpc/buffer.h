@@ -15,9 +15,9 @@
 namespace hawser {
 
 // Registered memory for one payload, from AllocateBuffer() of a Channel, a Server or a ServerContext.
-// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only. It is not zeroed, and may hold what
-// another peer has sent. Fill all of it, or attach only what you filled, up to the end of a word: Attach() looks
-// at the rest of the last word.
+// Call::Attach() and ServerContext::Attach() send it without a copy. Move-only. It is not zeroed, and may
+// hold what another peer has sent. Fill all of it, or attach only what you filled, up to the end of a word:
+// Attach() looks at the rest of the last word.
 class Buffer {
  public:
   Buffer() = default;

@@ -76,8 +76,8 @@ class Reply {
 template <typename Results>
 class FirstOf;
 
-// A call that was sent. One of Wait(), Then(), co_await and Forget() takes its one result; a second one is a bug of the
-// program, and a CHECK. Destroying it before that cancels the call.
+// A call that was sent. One of Wait(), Then(), co_await and Forget() takes its one result; a second one is a
+// bug of the program, and a CHECK. Destroying it before that cancels the call.
 template <typename Results>
 class [[nodiscard]] PendingCall {
  public:
@@ -124,7 +124,8 @@ class [[nodiscard]] PendingCall {
     return Awaiter(call_.Share());
   }
 
-  // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to send and forget.
+  // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to
+  // send and forget.
   //   log.Append(entry).Send().Forget();
   // Nothing tells that the call failed, and nothing bounds how many such calls wait for a slot.
   void Forget() {
@@ -197,8 +198,8 @@ class [[nodiscard]] PendingCall {
 template <typename Params, typename Results>
 class [[nodiscard]] Call {
  public:
-  // `channel` is null: the call ends with FailedPrecondition, which says why if ServerContext::peer() returned it, and the
-  // log has a line.
+  // `channel` is null: the call ends with FailedPrecondition, which says why if ServerContext::peer()
+  // returned it, and the log has a line.
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
       : call_(internal::NewCall(channel, method, options)),
         method_name_(method.name),
@@ -222,9 +223,9 @@ class [[nodiscard]] Call {
   }
   // `owner` lives until the server no longer needs `bytes`. It is destroyed on any thread, inside any call,
   // so its destructor takes no lock that is held around one. Copies `bytes` if they are not in registered
-  // memory, if they are not aligned to 8 bytes, or if the rest of their last word is not 0: whole words cross. Do not
-  // write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even if the request never
-  // adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
+  // memory, if they are not aligned to 8 bytes, or if the rest of their last word is not 0: whole words
+  // cross. Do not write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even
+  // if the request never adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
   // with InvalidArgument.
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner) {
     CheckUnsent();
@@ -238,9 +239,10 @@ class [[nodiscard]] Call {
   }
 
   // Sends the request; do not use request() afterwards. Never blocks, and runs no code of the application but
-  // Begin() of the channel's interceptors (rpc/interceptor.h). Every error becomes the result. If the server did
-  // not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a CHECK. The result
-  // cancels the call when it is destroyed, so keep it, take the call's result from it, or Forget() that.
+  // Begin() of the channel's interceptors (rpc/interceptor.h). Every error becomes the result. If the server
+  // did not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a
+  // CHECK. The result cancels the call when it is destroyed, so keep it, take the call's result from it, or
+  // Forget() that.
   PendingCall<Results> Send() {
     CheckUnsent();
     call_.Send();

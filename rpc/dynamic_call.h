@@ -23,19 +23,22 @@
 namespace hawser {
 
 // Calls of methods whose types are known at run time only: for gateways and tools. The schema comes from a
-// capnp::SchemaLoader or, with capnp::Schema::from<KeyValue>(), from generated code. Whatever owns it outlives the call and
-// its reply. A call whose types the compiler knows is a Call (rpc/call.h): it is faster, and mistakes do not compile.
+// capnp::SchemaLoader or, with capnp::Schema::from<KeyValue>(), from generated code. Whatever owns it
+// outlives the call and its reply. A call whose types the compiler knows is a Call (rpc/call.h): it is
+// faster, and mistakes do not compile.
 //
-// Do not call with a schema of a peer that may lie before it was checked. Loading it is no check: capnp::SchemaLoader of Cap'n
-// Proto 0.9 takes schemas whose fields or groups lie outside of their struct, and request().set() then writes behind the message.
-// rpc/hawser/reflection.capnp lists what to check, and tools/hawser/schemas.h does it.
+// Do not call with a schema of a peer that may lie before it was checked. Loading it is no check:
+// capnp::SchemaLoader of Cap'n Proto 0.9 takes schemas whose fields or groups lie outside of their struct,
+// and request().set() then writes behind the message. rpc/hawser/reflection.capnp lists what to check, and
+// tools/hawser/schemas.h does it.
 
-// "kv.capnp:KeyValue": an interface, as errors and the log name it. The name is escaped: a peer may have sent the schema.
+// "kv.capnp:KeyValue": an interface, as errors and the log name it. The name is escaped: a peer may have sent
+// the schema.
 std::string NameOf(capnp::InterfaceSchema interface);
 
-// The Method of a schema. Its name is kept until the process ends, because the log of a poller may quote it at any later
-// time. So no more than kDynamicNamesMax different names are kept, cut at kDynamicNameBytesMax; beyond that a method is
-// called "a method of a dynamic call".
+// The Method of a schema. Its name is kept until the process ends, because the log of a poller may quote it
+// at any later time. So no more than kDynamicNamesMax different names are kept, cut at kDynamicNameBytesMax;
+// beyond that a method is called "a method of a dynamic call".
 inline constexpr size_t kDynamicNamesMax = 4096;
 inline constexpr size_t kDynamicNameBytesMax = 256;
 Method MethodOf(capnp::InterfaceSchema::Method method);
@@ -49,7 +52,8 @@ class [[nodiscard]] PendingDynamicCall {
     if (call_ && !taken_) call_.Cancel();
   }
 
-  // As PendingCall::Wait(), Then(), Forget() and Cancel(). Call one of the first three, once; a second one is a CHECK.
+  // As PendingCall::Wait(), Then(), Forget() and Cancel(). Call one of the first three, once; a second one is
+  // a CHECK.
   absl::StatusOr<Reply<capnp::DynamicStruct>> Wait();
   template <typename Callback>
   PendingDynamicCall& Then(Callback callback) {
@@ -84,31 +88,32 @@ class [[nodiscard]] PendingDynamicCall {
 };
 
 // As a Call: fill request(), then Send(). Move-only.
-//   auto call = hawser::DynamicCall::Create(channel, interface.getMethodByName("get"), {.timeout = absl::Seconds(1)});
+//   auto call = hawser::DynamicCall::Create(channel, interface.getMethodByName("get"),
+//                                           {.timeout = absl::Seconds(1)});
 //   call->request().set("key", "tow");
 //   auto reply = call->Send().Wait();
 //   if (reply.ok()) Use((*reply)->get("value").as<capnp::Data>());
 class [[nodiscard]] DynamicCall {
  public:
-  // InvalidArgument: Cap'n Proto finds the types of the method to be unusable, as those of a peer can be. If `channel` is
-  // null, the call ends as a Call without a channel does.
+  // InvalidArgument: Cap'n Proto finds the types of the method to be unusable, as those of a peer can be. If
+  // `channel` is null, the call ends as a Call without a channel does.
   static absl::StatusOr<DynamicCall> Create(const std::shared_ptr<Channel>& channel,
                                             capnp::InterfaceSchema::Method method,
                                             const CallOptions& options = {});
   DynamicCall(DynamicCall&&) noexcept = default;
   DynamicCall& operator=(DynamicCall&&) = delete;
 
-  // Throws kj::Exception at its caller, as Cap'n Proto's builders do, also for a field that the schema does not have and
-  // for a value of another type. CHECK: the call was sent, or moved from.
+  // Throws kj::Exception at its caller, as Cap'n Proto's builders do, also for a field that the schema does
+  // not have and for a value of another type. CHECK: the call was sent, or moved from.
   capnp::DynamicStruct::Builder& request() {
     CheckUnsent();
     return request_;
   }
 
   // As Call::Attach(), and makes it the field `name` of `into`, which is request() or a struct inside it:
-  // call.Attach(call.request(), "value", std::move(buffer)). InvalidArgument: `into` has no such field, or it is no Data.
-  // Afterwards only Readers of the field work, because the memory is not the message's. Why not an orphan, as Call::Attach():
-  // Cap'n Proto's DynamicStruct adopts only what it may change.
+  // call.Attach(call.request(), "value", std::move(buffer)). InvalidArgument: `into` has no such field, or it
+  // is no Data. Afterwards only Readers of the field work, because the memory is not the message's. Why not
+  // an orphan, as Call::Attach(): Cap'n Proto's DynamicStruct adopts only what it may change.
   absl::Status Attach(capnp::DynamicStruct::Builder into, kj::StringPtr name, Buffer buffer);
   absl::Status Attach(capnp::DynamicStruct::Builder into, kj::StringPtr name, capnp::Data::Reader bytes,
                       std::shared_ptr<const void> owner);

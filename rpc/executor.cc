@@ -44,7 +44,8 @@ class Executor::Threads {
   bool in_child() const { return fork_mark_.in_child(); }
   size_t queue_max() const { return queue_max_; }
 
-  // `owner`: see Remove(); may be null. Sets `is_queued`, if it is not null, before another thread can take the work.
+  // `owner`: see Remove(); may be null. Sets `is_queued`, if it is not null, before another thread can take
+  // the work.
   bool Add(absl::AnyInvocable<void()> work, const void* owner = nullptr, bool* is_queued = nullptr) {
     absl::MutexLock lock(&mutex_);
     if (queue_.size() >= queue_max_) return false;

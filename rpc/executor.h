@@ -12,8 +12,8 @@
 
 namespace hawser {
 
-// Threads for what would block a poller, and a queue. A server may run all its handlers there, or a coroutine a part
-// of itself:
+// Threads for what would block a poller, and a queue. A server may run all its handlers there, or a coroutine
+// a part of itself:
 //
 //   absl::StatusOr<std::unique_ptr<hawser::Executor>> executor = hawser::Executor::Create({.threads = 8});
 //   server_options.executor = (*executor)->ForHandlers();
@@ -23,9 +23,9 @@ namespace hawser {
 //   Work();  // This, and what follows up to the next co_await, runs on one of its threads.
 //
 // Thread:   any.
-// Lifetime: outlives the server whose handlers it runs. The destructor runs what is queued, and waits for it, so no
-//           thread of its own may call it. In a child after fork() it has no threads: nothing runs there, and
-//           destroying it leaks it.
+// Lifetime: outlives the server whose handlers it runs. The destructor runs what is queued, and waits for it,
+//           so no thread of its own may call it. In a child after fork() it has no threads: nothing runs
+//           there, and destroying it leaks it.
 class Executor {
  public:
   struct Options {
@@ -39,11 +39,12 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Queues `work`. False: the queue is full, or this is a child after fork(), and `work` is destroyed. An exception
-  // of `work` is logged and dropped. An empty function: true, and nothing runs.
+  // Queues `work`. False: the queue is full, or this is a child after fork(), and `work` is destroyed. An
+  // exception of `work` is logged and dropped. An empty function: true, and nothing runs.
   bool Run(absl::AnyInvocable<void()> work);
 
-  // For ServerOptions::executor. A handler that finds the queue full does not run: its call ends with Unavailable.
+  // For ServerOptions::executor. A handler that finds the queue full does not run: its call ends with
+  // Unavailable.
   std::function<void(absl::AnyInvocable<void()> handler)> ForHandlers();
 
   class [[nodiscard]] Scheduled {
@@ -62,10 +63,10 @@ class Executor {
     bool is_queued_ = false;
   };
 
-  // absl::Status scheduled = co_await executor.Schedule(): OK on a thread of the executor. ResourceExhausted: the
-  // queue is full; the coroutine goes on at once, where it was. Calls that it makes carry on the trace of what
-  // awaited. A coroutine that is destroyed while it is queued is not resumed; one whose turn has come must not be
-  // destroyed by another thread.
+  // absl::Status scheduled = co_await executor.Schedule(): OK on a thread of the executor. ResourceExhausted:
+  // the queue is full; the coroutine goes on at once, where it was. Calls that it makes carry on the trace of
+  // what awaited. A coroutine that is destroyed while it is queued is not resumed; one whose turn has come
+  // must not be destroyed by another thread.
   Scheduled Schedule() { return Scheduled(*this); }
 
  private:

@@ -13,18 +13,18 @@
 
 namespace hawser {
 
-// The first reply of several calls that ask the same, for coroutines. Its end cancels the calls that are still under way.
-// A hedged call asks a second server when the first one is slow, or has failed:
+// The first reply of several calls that ask the same, for coroutines. Its end cancels the calls that are
+// still under way. A hedged call asks a second server when the first one is slow, or has failed:
 //
 //   hawser::FirstOf<Pages::ReadResults> first;
 //   first.Add(SendRead(left));
 //   if (!co_await first.Within(absl::Milliseconds(5))) first.Add(SendRead(right));
 //   absl::StatusOr<hawser::Reply<Pages::ReadResults>> page = co_await first.Result();
 //
-// Thread:   that of the coroutine, one at a time. It is resumed where a callback of Then() would run, of any of the
-//           calls, and after the time of Within() on the poller of the call that was added first.
-// Lifetime: a coroutine that is destroyed while it waits is not resumed. Destroy it where it cannot be resumed at
-//           that moment, as with a PendingCall.
+// Thread:   that of the coroutine, one at a time. It is resumed where a callback of Then() would run, of any
+//           of the calls, and after the time of Within() on the poller of the call that was added first.
+// Lifetime: a coroutine that is destroyed while it waits is not resumed. Destroy it where it cannot be
+//           resumed at that moment, as with a PendingCall.
 template <typename Results>
 class [[nodiscard]] FirstOf {
   class Waiter {
@@ -88,12 +88,13 @@ class [[nodiscard]] FirstOf {
     first_->Add(calls_.back().call_);
   }
 
-  // bool has_reply = co_await first.Within(time): true as soon as a reply is there; false after `time`, or as soon
-  // as every call that was added has failed. At once if `time` is not positive.
+  // bool has_reply = co_await first.Within(time): true as soon as a reply is there; false after `time`, or as
+  // soon as every call that was added has failed. At once if `time` is not positive.
   WithinWaiter Within(absl::Duration time) { return WithinWaiter(first_, time); }
 
-  // absl::StatusOr<Reply<Results>> reply = co_await first.Result(): the first reply or, once every call has failed,
-  // the error of the one that failed last. FailedPrecondition: no call was added, or the result was taken before.
+  // absl::StatusOr<Reply<Results>> reply = co_await first.Result(): the first reply or, once every call has
+  // failed, the error of the one that failed last. FailedPrecondition: no call was added, or the result was
+  // taken before.
   ResultWaiter Result() { return ResultWaiter(first_); }
 
  private:

@@ -12,19 +12,20 @@
 
 namespace hawser {
 
-// Sees the calls of a channel (ChannelOptions::interceptors) or of a server (ServerOptions::interceptors), whatever
-// their methods: for measuring, tracing and quotas. A client's calls begin in Send(). A server's begin right before
-// their handlers, so a request that the library itself refuses is not seen. Calls of the built-in services are seen, such as
-// health checks: IsBuiltIn(method) (rpc/method.h). Several interceptors begin in the order
-// of the option and end in the reverse order.
+// Sees the calls of a channel (ChannelOptions::interceptors) or of a server (ServerOptions::interceptors),
+// whatever their methods: for measuring, tracing and quotas. A client's calls begin in Send(). A server's
+// begin right before their handlers, so a request that the library itself refuses is not seen. Calls of the
+// built-in services are seen, such as health checks: IsBuiltIn(method) (rpc/method.h). Several interceptors
+// begin in the order of the option and end in the reverse order.
 //
-// Thread:   any; those of different calls at once. At a client Begin() runs inside Call::Send(), and OnEnd() where a
-//           callback of Then() would. At a server Begin() runs where the handler does, and OnEnd() after it there or, if
-//           the handler deferred, inside DeferredCall::Finish(). So neither takes a lock that is held around Send() or
-//           Finish(), and neither blocks on a poller. A call that one of them makes has the interceptors of its own
-//           channel: a call of the same channel would lead to a further one without end.
-// Lifetime: shared by its channel, or server, and their calls. Calls may begin and end after the Channel, or the Server,
-//           is destroyed. So it owns what it uses.
+// Thread:   any; those of different calls at once. At a client Begin() runs inside Call::Send(), and OnEnd()
+//           where a callback of Then() would. At a server Begin() runs where the handler does, and OnEnd()
+//           after it there or, if the handler deferred, inside DeferredCall::Finish(). So neither takes a
+//           lock that is held around Send() or Finish(), and neither blocks on a poller. A call that one of
+//           them makes has the interceptors of its own channel: a call of the same channel would lead to a
+//           further one without end.
+// Lifetime: shared by its channel, or server, and their calls. Calls may begin and end after the Channel, or
+//           the Server, is destroyed. So it owns what it uses.
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
@@ -39,10 +40,12 @@ class Interceptor {
     Side side;
     const Method& method;
     const std::string& peer_address;  // "tcp://10.0.0.7:51234".
-    // The names in the peer's certificate; `is_authenticated` is false without credentials. At a client: the peer of the
-    // connection that is up when Begin() runs, not authenticated if none is. The call may be sent over a later one.
+    // The names in the peer's certificate; `is_authenticated` is false without credentials. At a client: the
+    // peer of the connection that is up when Begin() runs, not authenticated if none is. The call may be sent
+    // over a later one.
     const PeerIdentity& peer_identity;
-    // That of the request. At a client it includes what earlier interceptors added, and is valid until the next Add().
+    // That of the request. At a client it includes what earlier interceptors added, and is valid until the
+    // next Add().
     MetadataView metadata;
     // Goes along with the request at a client, with the answer at a server. Add to it.
     Metadata& outgoing_metadata;
@@ -52,14 +55,14 @@ class Interceptor {
   class Call {
    public:
     virtual ~Call() = default;
-    // Runs once; not in a child after fork(). At a client `status` is the call's result; only a Wait() that gave up
-    // because a callback holds the poller has returned another one before. At a server it is the handler's answer,
-    // also if the caller has stopped waiting. An exception is logged and dropped.
+    // Runs once; not in a child after fork(). At a client `status` is the call's result; only a Wait() that
+    // gave up because a callback holds the poller has returned another one before. At a server it is the
+    // handler's answer, also if the caller has stopped waiting. An exception is logged and dropped.
     virtual void OnEnd(const absl::Status& status) = 0;
   };
 
-  // nullptr: its end does not matter. Not OK: the call ends with that, unsent or without its handler; the interceptors
-  // after this one do not see it, those before hear how it ends. An exception is Internal; the
+  // nullptr: its end does not matter. Not OK: the call ends with that, unsent or without its handler; the
+  // interceptors after this one do not see it, those before hear how it ends. An exception is Internal; the
   // log has its text, which does not cross.
   virtual absl::StatusOr<std::unique_ptr<Call>> Begin(const Beginning& call) = 0;
 };

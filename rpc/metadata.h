@@ -15,13 +15,13 @@
 namespace hawser {
 
 // Key-value pairs beside what a schema has, such as a tenant or a trace: of a call (CallOptions::metadata,
-// ServerContext::metadata()) and of its answer (ServerContext::reply_metadata(), Reply::metadata(), MetadataOf()).
-// They are what the peer says: a tenant in them proves nothing.
+// ServerContext::metadata()) and of its answer (ServerContext::reply_metadata(), Reply::metadata(),
+// MetadataOf()). They are what the peer says: a tenant in them proves nothing.
 //
-// A key is 1 to kMetadataKeyMax of a to z, 0 to 9, '-', '_' and '.'; a value is any bytes. Keys may repeat, and the
-// order stays. There are at most kMetadataPairsMax pairs, of kMetadataBytesMax bytes in all, each counted with 4 bytes
-// more. They are part of the message: they count as one of its segments, towards ConnectionOptions::message_bytes_max,
-// and towards what is sent without a further round trip.
+// A key is 1 to kMetadataKeyMax of a to z, 0 to 9, '-', '_' and '.'; a value is any bytes. Keys may repeat,
+// and the order stays. There are at most kMetadataPairsMax pairs, of kMetadataBytesMax bytes in all, each
+// counted with 4 bytes more. They are part of the message: they count as one of its segments, towards
+// ConnectionOptions::message_bytes_max, and towards what is sent without a further round trip.
 inline constexpr size_t kMetadataKeyMax = 64;
 inline constexpr size_t kMetadataPairsMax = 64;
 inline constexpr size_t kMetadataBytesMax = 8192;
@@ -65,8 +65,8 @@ class MetadataView {
 
   MetadataView() = default;
 
-  // Of what crosses the wire (rpc/PROTOCOL.md), with or without the zeros that fill up its last word. InvalidArgument:
-  // it is malformed, or beyond a bound; the text quotes nothing of it.
+  // Of what crosses the wire (rpc/PROTOCOL.md), with or without the zeros that fill up its last word.
+  // InvalidArgument: it is malformed, or beyond a bound; the text quotes nothing of it.
   static absl::StatusOr<MetadataView> Parse(absl::string_view bytes);
   // What crosses the wire.
   absl::string_view bytes() const { return bytes_; }
@@ -95,8 +95,8 @@ class Metadata {
   Metadata(std::initializer_list<MetadataView::Pair> pairs);
   explicit Metadata(MetadataView view) : bytes_(view.bytes_) {}
 
-  // A pair that breaks a rule above is not added. Then status() says which rule, and the call or reply that this is sent
-  // with fails with that. An error is sent without it.
+  // A pair that breaks a rule above is not added. Then status() says which rule, and the call or reply that
+  // this is sent with fails with that. An error is sent without it.
   Metadata& Add(absl::string_view key, absl::string_view value);
   // OK or InvalidArgument. The text quotes no value.
   const absl::Status& status() const { return status_; }
@@ -118,9 +118,9 @@ class Metadata {
   absl::Status status_;
 };
 
-// What a handler sent with the error that a call ended with; empty: nothing, or the error is not a handler's. An error
-// that is sent while the server has no memory is sent without. It is a detail (a payload) of the status, which
-// absl::Status::ToString() and << print: log message() instead if the log must not have it.
+// What a handler sent with the error that a call ended with; empty: nothing, or the error is not a handler's.
+// An error that is sent while the server has no memory is sent without. It is a detail (a payload) of the
+// status, which absl::Status::ToString() and << print: log message() instead if the log must not have it.
 Metadata MetadataOf(const absl::Status& status);
 
 }  // namespace hawser

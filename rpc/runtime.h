@@ -1,8 +1,8 @@
 #ifndef HAWSER_RPC_RUNTIME_H_
 #define HAWSER_RPC_RUNTIME_H_
 
-// hawser::Runtime: memory, pollers and a network device, for programs that choose theirs or share them between
-// channels and servers (ChannelOptions::runtime, ServerOptions::runtime).
+// hawser::Runtime: memory, pollers and a network device, for programs that choose theirs or share them
+// between channels and servers (ChannelOptions::runtime, ServerOptions::runtime).
 #include "hawser/rpc/options.h"
 #include "hawser/transport/runtime.h"
 

@@ -30,8 +30,8 @@ class ServerContext;
 struct CallOptions;
 
 namespace internal {
-// The status for the exception that is being handled, which the handler of this call threw: see InvokeHandler(). Logs its
-// text.
+// The status for the exception that is being handled, which the handler of this call threw: see
+// InvokeHandler(). Logs its text.
 absl::Status StatusOfHandlersException(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
 }  // namespace internal
@@ -84,48 +84,52 @@ class ServerContext {
   // What the caller sent along; valid as long as the request.
   MetadataView metadata() const;
 
-  // What goes along with the answer, be it the reply or an error; to be changed until then. A reply whose metadata is
-  // not OK becomes Internal. After Defer() it goes with what the DeferredCall finishes with, not with an error that the
-  // handler returns.
+  // What goes along with the answer, be it the reply or an error; to be changed until then. A reply whose
+  // metadata is not OK becomes Internal. After Defer() it goes with what the DeferredCall finishes with, not
+  // with an error that the handler returns.
   Metadata& reply_metadata();
 
-  // Says something of this call in its span (rpc/trace.h), such as context.SetSpanAttribute("page.number", 7). A second time
-  // with the same key takes the place of the first. Has no effect if the call has no span: there is no trace sink, or the
-  // call is not sampled. What exceeds kSpanAttributesMax or kSpanAttributeBytesMax is left out, and counted.
+  // Says something of this call in its span (rpc/trace.h), such as context.SetSpanAttribute("page.number",
+  // 7). A second time with the same key takes the place of the first. Has no effect if the call has no span:
+  // there is no trace sink, or the call is not sampled. What exceeds kSpanAttributesMax or
+  // kSpanAttributeBytesMax is left out, and counted.
   void SetSpanAttribute(absl::string_view key, const SpanValue& value);
 
   // "tcp://10.0.0.7:51234".
   const std::string& peer_address() const;
 
-  // Names this call in the program's own log as Hawser's log, the status page and the probes name it: "12:3.17" is the third
-  // slot of connection 12, and its 17th call. Unique in this process until that slot has had 2^32 calls.
+  // Names this call in the program's own log as Hawser's log, the status page and the probes name it:
+  // "12:3.17" is the third slot of connection 12, and its 17th call. Unique in this process until that slot
+  // has had 2^32 calls.
   std::string call_id() const;
 
-  // The names in the certificate of the caller: of the client or, for a service that a client offers, of the server.
-  // `is_authenticated` is false without credentials. Constant, and valid as long as the context.
+  // The names in the certificate of the caller: of the client or, for a service that a client offers, of the
+  // server. `is_authenticated` is false without credentials. Constant, and valid as long as the context.
   const PeerIdentity& peer_identity() const;
 
   // A channel to call the services that this client offers (ChannelOptions::services), the same object for
   // each call of one client, so that it can be compared. nullptr: the client offers none, or its reverse
-  // connection is not up; or this is the handler of a service that a client offers. The client decides that, so look before
-  // you use it. A call of a stub that got nullptr ends with FailedPrecondition. Channel::OnClosed() tells when the client is
-  // gone.
+  // connection is not up; or this is the handler of a service that a client offers. The client decides that,
+  // so look before you use it. A call of a stub that got nullptr ends with FailedPrecondition.
+  // Channel::OnClosed() tells when the client is gone.
   std::shared_ptr<Channel> peer() const;
 
   // Answers later: an OK that the handler returns is ignored. Request and reply stay valid until the
   // DeferredCall has finished. A second Defer() is a CHECK.
   DeferredCall Defer();
 
-  // Keeps a value of the request, for a store: where the NIC put it if that holds little more than the value, else in a
-  // copy, which is made here. What is kept takes at most 1.25 times the value's bytes and 512 more, whatever the client
-  // sends beside it. The reply of a later call may Attach() it. The copy of a value of 1 KiB or more is in registered
-  // memory if there is some at once. Call it once for a value: a second time may keep it once more.
+  // Keeps a value of the request, for a store: where the NIC put it if that holds little more than the value,
+  // else in a copy, which is made here. What is kept takes at most 1.25 times the value's bytes and 512 more,
+  // whatever the client sends beside it. The reply of a later call may Attach() it. The copy of a value of 1
+  // KiB or more is in registered memory if there is some at once. Call it once for a value: a second time may
+  // keep it once more.
   KeptBytes KeepBytes(capnp::Data::Reader bytes);
 
-  // Keeps the memory that the request was received into, so that Readers into it stay valid after the call. For a single
-  // value, KeepBytes() is better. All of that memory is kept, request_memory_bytes() of
-  // it, however little of it the store needs. The client also chooses what is behind a value in its last word. If
-  // that is not 0, each Attach() of the value copies it, so a store of large values refuses it, as examples/kv does.
+  // Keeps the memory that the request was received into, so that Readers into it stay valid after the call.
+  // For a single value, KeepBytes() is better. All of that memory is kept, request_memory_bytes() of it,
+  // however little of it the store needs. The client also chooses what is behind a value in its last word. If
+  // that is not 0, each Attach() of the value copies it, so a store of large values refuses it, as
+  // examples/kv does.
   std::shared_ptr<const void> KeepRequest();
 
   // Bytes of registered memory that KeepRequest() keeps: a receive buffer (4 KiB by default) or, if the
@@ -134,8 +138,9 @@ class ServerContext {
   // value, against a limit, or copy a value that is much smaller.
   uint64_t request_memory_bytes() const;
 
-  // Registered memory for a value of the reply, of the device that this caller is connected over: Attach() sends it
-  // without a copy. It is not zeroed, and may hold what another peer has sent: see Buffer. 0 bytes are possible.
+  // Registered memory for a value of the reply, of the device that this caller is connected over: Attach()
+  // sends it without a copy. It is not zeroed, and may hold what another peer has sent: see Buffer. 0 bytes
+  // are possible.
   //   absl::StatusOr<hawser::Buffer> page = context.AllocateBuffer(size_bytes);
   //   if (!page.ok()) return page.status();
   //   ReadFromDisk(page->data(), page->size_bytes());
@@ -147,10 +152,10 @@ class ServerContext {
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held
   // around one. Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned
-  // to 8 bytes, and the rest of their last word is 0: whole words cross. Otherwise they are copied, here. Do not
-  // write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even if the reply never
-  // adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends
-  // with InvalidArgument.
+  // to 8 bytes, and the rest of their last word is 0: whole words cross. Otherwise they are copied, here. Do
+  // not write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even if the
+  // reply never adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends with
+  // InvalidArgument.
   //   reply.adoptValue(context.Attach(value.bytes, value.owner));
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 

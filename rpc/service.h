@@ -43,8 +43,9 @@ class MethodTable {
     void* self = nullptr;
     Handler handler = nullptr;
     uint32_t index = 0;  // Of all methods of the table, counted from 0.
-    // A built-in one, which runs on the poller, so that clients get an answer also while the executor is stuck. But on the
-    // executor if code of the application that belongs there runs before it (ServerOptions::authorize, interceptors).
+    // A built-in one, which runs on the poller, so that clients get an answer also while the executor is
+    // stuck. But on the executor if code of the application that belongs there runs before it
+    // (ServerOptions::authorize, interceptors).
     bool on_poller = false;
   };
 
@@ -59,8 +60,8 @@ class MethodTable {
   // `method` has static storage. Adding the same method of the same object again (an interface inherited on
   // two paths) has no effect.
   void Add(const Method& method, void* self, Handler handler, bool on_poller = false);
-  // Adds what `other` has. Returns null or, with nothing added, a method that two different objects implement: one of
-  // `other` and one that was added before, or two of `other`.
+  // Adds what `other` has. Returns null or, with nothing added, a method that two different objects
+  // implement: one of `other` and one that was added before, or two of `other`.
   const Method* AddAll(const MethodTable& other);
   // Generated code calls it for each interface.
   void AddInterface(uint64_t id, const Interface& interface) { interfaces_[id] = interface; }
@@ -96,9 +97,9 @@ class MethodTable {
 
 // Runs `handler(request, reply)` with the typed request and reply of `context`, and turns whatever it throws
 // into a Status: Cap'n Proto validates a message while it is read, so a hostile one throws inside the
-// handler. Generated code calls it; hawser::Task does the same (rpc/task.h). The log has the text of the exception. The
-// caller does not get it, because it may name what the caller must not know: return a Status for what the caller should
-// read.
+// handler. Generated code calls it; hawser::Task does the same (rpc/task.h). The log has the text of the
+// exception. The caller does not get it, because it may name what the caller must not know: return a Status
+// for what the caller should read.
 //   kj::Exception  -> InvalidArgument (a malformed message, or a reply larger than Cap'n Proto can hold),
 //                     ResourceExhausted (a limit of ReadLimits), Unimplemented, Unavailable or Internal
 //   anything else  -> Internal

@@ -19,14 +19,14 @@ class Alarm;
 //   absl::Status slept = co_await hawser::Sleep(call.context(), absl::Milliseconds(20));
 //   if (!slept.ok()) co_return slept;  // Nothing waits for the answer any more.
 //
-// The result is OK after the time, which is at once if it is not positive. It is Cancelled as soon as the caller
-// stops waiting: it cancels, its deadline passes, or its connection is lost.
-// Thread:   the coroutine is resumed on the thread that drives the poller of the handler's connection, which it must
-//           not block.
-//           When the connection ends, also because the channel or server of its service is destroyed, the coroutine is resumed:
-//           so a service outlives its calls that are not answered yet.
-// Lifetime: the call has not finished. A coroutine that is destroyed meanwhile is not resumed; destroy it where it cannot be
-//           resumed at that moment, as with a PendingCall.
+// The result is OK after the time, which is at once if it is not positive. It is Cancelled as soon as the
+// caller stops waiting: it cancels, its deadline passes, or its connection is lost.
+// Thread:   the coroutine is resumed on the thread that drives the poller of the handler's connection, which
+//           it must not block.
+//           When the connection ends, also because the channel or server of its service is destroyed, the
+//           coroutine is resumed: so a service outlives its calls that are not answered yet.
+// Lifetime: the call has not finished. A coroutine that is destroyed meanwhile is not resumed; destroy it
+//           where it cannot be resumed at that moment, as with a PendingCall.
 class [[nodiscard]] Sleep {
  public:
   [[nodiscard]] Sleep(ServerContext& context, absl::Duration time) : context_(context), time_(time) {}

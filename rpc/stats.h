@@ -12,8 +12,8 @@
 
 namespace hawser {
 
-// What a poller has decided, and why: how it waits, who drives it, which messages are pushed or READ. ToString() makes
-// it one line of text.
+// What a poller has decided, and why: how it waits, who drives it, which messages are pushed or READ.
+// ToString() makes it one line of text.
 using transport::PollerStats;
 
 struct ServerStats {

@@ -49,10 +49,10 @@ bool BeginsWithAddress(absl::string_view text) {
          absl::StartsWith(text, "://");
 }
 
-// What the text of a status says by itself: "calling kv.capnp:KeyValue.get at tcp://10.0.0.7:7470: lost; it was not
-// sent", or "connecting to tcp://10.0.0.7:7470: refused". A status with such a text has the detail only if that says
-// something else: absl prints the details of a status, and the reader would read the same twice. The forms are
-// narrow, because a text of the application's own may begin in a similar way.
+// What the text of a status says by itself: "calling kv.capnp:KeyValue.get at tcp://10.0.0.7:7470: lost; it
+// was not sent", or "connecting to tcp://10.0.0.7:7470: refused". A status with such a text has the detail
+// only if that says something else: absl prints the details of a status, and the reader would read the same
+// twice. The forms are narrow, because a text of the application's own may begin in a similar way.
 KnownHere SaidIn(absl::string_view text) {
   KnownHere said;
   absl::string_view rest = text;

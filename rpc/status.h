@@ -14,16 +14,17 @@ bool WasSent(const absl::Status& status);
 
 namespace internal {
 
-// Whether a call was sent, and what this process was doing, is in the text of a status or, if its text does not say so, in a
-// detail. The text of a status that a peer sent says nothing about this process's call.
+// Whether a call was sent, and what this process was doing, is in the text of a status or, if its text does
+// not say so, in a detail. The text of a status that a peer sent says nothing about this process's call.
 
 // The status of a call that the server did not answer: `code`, and a text with the name of its `method`, the
 // address of its `peer`, `why` it failed, and whether it was sent. WasSent() returns the latter.
 absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,
                        absl::string_view why, bool sent);
 
-// The same without an address, for a mistake in the use of this library: the text crosses the wire if a handler returns it,
-// so that the mistake is read where it is noticed. `why` has nothing that a peer must not learn.
+// The same without an address, for a mistake in the use of this library: the text crosses the wire if a
+// handler returns it, so that the mistake is read where it is noticed. `why` has nothing that a peer must not
+// learn.
 absl::Status PublicCallError(absl::StatusCode code, absl::string_view method, absl::string_view why,
                              bool sent);
 
@@ -36,8 +37,8 @@ void KeepTextHere(absl::Status& status, absl::string_view doing);
 absl::Status UnservedError(absl::string_view text);
 absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::string_view peer);
 
-// The detail that has the metadata of an error (rpc/metadata.h). Like the sent mark, it is about one call, and no
-// further call's answer passes it on.
+// The detail that has the metadata of an error (rpc/metadata.h). Like the sent mark, it is about one call,
+// and no further call's answer passes it on.
 inline constexpr absl::string_view kMetadataUrl = "type.hawser/metadata";
 
 // Sets what WasSent() returns.
@@ -48,12 +49,13 @@ inline constexpr size_t kStatusMessageMax = 16 << 10;
 inline constexpr size_t kStatusDetailsMax = 32;            // Number of details.
 inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Of all of them.
 
-// The part of an error that is sent when memory is short: its code, and up to `text_max` bytes of the text that
-// EncodeStatus() writes. `status` is not OK.
+// The part of an error that is sent when memory is short: its code, and up to `text_max` bytes of the text
+// that EncodeStatus() writes. `status` is not OK.
 absl::Status Shortened(const absl::Status& status, size_t text_max);
 
 // Writes everything of `status` except the code into the body of `message`. The code goes into the envelope.
-// Does not write what WasSent() and MetadataOf() read, which is about another call, nor a text that KeepTextHere() keeps.
+// Does not write what WasSent() and MetadataOf() read, which is about another call, nor a text that
+// KeepTextHere() keeps.
 void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message);
 
 // `code` is not OK. Never OK; a malformed body costs the text, not the code. The text and the names of the

@@ -14,12 +14,13 @@ namespace hawser {
 // Metrics of a program's own, beside those of the library: see observe::StatusServer::Options::metrics.
 using OwnMetrics = std::function<std::string()>;
 
-// Shows over HTTP what this process is doing, for a program that has no server: the calls that it makes, by target and method,
-// its channels, what it uses, and its own metrics. A program with a server has the same, and more, at
-// ServerOptions::status_address. `address` and errors: as observe::StatusServer::Start(), which also says who can read it: it
-// has no passwords.
+// Shows over HTTP what this process is doing, for a program that has no server: the calls that it makes, by
+// target and method, its channels, what it uses, and its own metrics. A program with a server has the same,
+// and more, at ServerOptions::status_address. `address` and errors: as observe::StatusServer::Start(), which
+// also says who can read it: it has no passwords.
 // Thread:   any.
-// Lifetime: until the object is destroyed, and what `metrics` uses outlives that. A child made by fork() starts its own.
+// Lifetime: until the object is destroyed, and what `metrics` uses outlives that. A child made by fork()
+//           starts its own.
 absl::StatusOr<std::unique_ptr<observe::StatusServer>> StartStatusPage(absl::string_view address,
                                                                        OwnMetrics metrics = {});
 

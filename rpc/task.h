@@ -30,17 +30,17 @@ namespace hawser {
 //
 // One of its parameters is the DeferredCall, by value. Parameters that are references, and what a lambda
 // captures, must outlive the coroutine: pass values.
-// With gcc 12 a co_await expression, all of it, makes no lambda that captures something with a destructor, and no
-// aggregate that holds such a thing: it is destroyed twice (PR 107288). Name it in a statement before. Nor is a
-// co_await an operand of ?:, whose result is destroyed twice. CallOptions in braces hold nothing. The awaitables of
-// Hawser, and what generated code returns, are no aggregates.
+// With gcc 12 a co_await expression, all of it, makes no lambda that captures something with a destructor,
+// and no aggregate that holds such a thing: it is destroyed twice (PR 107288). Name it in a statement before.
+// Nor is a co_await an operand of ?:, whose result is destroyed twice. CallOptions in braces hold nothing.
+// The awaitables of Hawser, and what generated code returns, are no aggregates.
 //   co_await pool.Run([name] { ... });                         // Wrong: `name` is destroyed twice.
 //   auto work = [name] { ... };
 //   co_await pool.Run(std::move(work));
 // What a handler waits for besides calls: Sleep (rpc/sleep.h), FirstOf (rpc/first_of.h), Executor::Schedule()
 // (rpc/executor.h).
-// Thread:   up to the first co_await that of the handler, then the one that resumes it: after a call the thread
-//           that drives the poller of its channel (PendingCall::Then()), which it must not block.
+// Thread:   up to the first co_await that of the handler, then the one that resumes it: after a call the
+//           thread that drives the poller of its channel (PendingCall::Then()), which it must not block.
 // Lifetime: the coroutine destroys itself at its end. The answer leaves after its locals are destroyed.
 class Task {
  public:
@@ -89,8 +89,8 @@ class Task::promise_type {
 
 }  // namespace hawser
 
-// Here the types of the parameters are as they were declared: a DeferredCall by reference would be gone at the
-// first co_await.
+// Here the types of the parameters are as they were declared: a DeferredCall by reference would be gone at
+// the first co_await.
 template <typename... Arguments>
 struct std::coroutine_traits<hawser::Task, Arguments...> {
   static_assert(

@@ -32,7 +32,8 @@ template <size_t N>
 bool ParseHex(absl::string_view digits, std::array<uint8_t, N>& bytes) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (digits.size() != 2 * N || !std::all_of(digits.begin(), digits.end(), is_digit)) return false;
-  // Not absl::HexStringToBytes(): its older form is deprecated in newer releases of abseil, and older ones have no other.
+  // Not absl::HexStringToBytes(): its older form is deprecated in newer releases of abseil, and older ones
+  // have no other.
   const auto value = [](char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; };
   for (size_t i = 0; i < N; ++i) {
     bytes[i] = static_cast<uint8_t>(value(digits[2 * i]) << 4 | value(digits[2 * i + 1]));

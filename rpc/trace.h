@@ -21,32 +21,34 @@
 
 namespace hawser {
 
-// The place of a call in a trace, as it crosses in the metadata "traceparent" and "tracestate" (W3C Trace Context). A value.
+// The place of a call in a trace, as it crosses in the metadata "traceparent" and "tracestate" (W3C Trace
+// Context). A value.
 //
-// A handler's calls carry on the trace of the call that it answers, with no code of the application: calls that it makes
-// itself; those that callbacks of Then(), and coroutines, make after such a call; and those with CallOptions::For(). What
-// another thread calls, without For(), begins a trace of its own. This holds without a sink, too: a process without one
-// passes the trace on as it got it.
+// A handler's calls carry on the trace of the call that it answers, with no code of the application: calls
+// that it makes itself; those that callbacks of Then(), and coroutines, make after such a call; and those
+// with CallOptions::For(). What another thread calls, without For(), begins a trace of its own. This holds
+// without a sink, too: a process without one passes the trace on as it got it.
 struct TraceContext {
   std::array<uint8_t, 16> trace_id = {};  // Of every span of the trace. Not all zero.
   std::array<uint8_t, 8> span_id = {};    // Of this call. Not all zero.
   bool is_sampled = false;                // The spans of this trace are wanted.
   std::string state;                      // "tracestate": what others keep in the trace. Passed on unread.
 
-  // Of a traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: it is malformed. A version above
-  // 00 may have more fields, which are ignored.
+  // Of a traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: it is malformed. A
+  // version above 00 may have more fields, which are ignored.
   static std::optional<TraceContext> Parse(absl::string_view traceparent);
   std::string ToString() const;
 
-  // Of the call whose handler, or callback, this thread runs, for the application's own spans and logs. nullptr: there is
-  // none, or its caller sent none and this process has no sink. Valid until that handler, or callback, returns.
+  // Of the call whose handler, or callback, this thread runs, for the application's own spans and logs.
+  // nullptr: there is none, or its caller sent none and this process has no sink. Valid until that handler,
+  // or callback, returns.
   static const TraceContext* Current();
 };
 
-// What the application says of a call in its span: ServerContext::SetSpanAttribute() of a call that it handles,
-// Call::SetSpanAttribute() of one that it makes. Of one span at most so many are kept, of so many bytes in all: those of keys
-// and texts, and 8 for each other value. Each further one is left out and counted. At a client they are kept until Send(), which
-// decides whether the call is sampled.
+// What the application says of a call in its span: ServerContext::SetSpanAttribute() of a call that it
+// handles, Call::SetSpanAttribute() of one that it makes. Of one span at most so many are kept, of so many
+// bytes in all: those of keys and texts, and 8 for each other value. Each further one is left out and
+// counted. At a client they are kept until Send(), which decides whether the call is sampled.
 inline constexpr size_t kSpanAttributesMax = 32;
 inline constexpr size_t kSpanAttributeBytesMax = 4096;
 
@@ -93,7 +95,8 @@ struct Span {
   };
   Kind kind;
   const TraceContext& context;  // Its own: span_id is that of the span.
-  // The call whose handler made this one, or, at a server, the client's span. Empty: this span is the first of its trace.
+  // The call whose handler made this one, or, at a server, the client's span. Empty: this span is the first
+  // of its trace.
   std::optional<std::array<uint8_t, 8>> parent_span_id;
   absl::string_view method;        // "kv.capnp:KeyValue.get".
   absl::string_view peer_address;  // "tcp://10.0.0.7:51234".
@@ -115,16 +118,18 @@ class TraceSink {
 };
 
 struct TraceOptions {
-  // The share of the traces that begin in this process which is sampled, 0 to 1. A call with a traceparent is sampled if that
-  // says so.
+  // The share of the traces that begin in this process which is sampled, 0 to 1. A call with a traceparent is
+  // sampled if that says so.
   double sample_rate = 1.0;
-  // Spans a second, at most, of calls that a peer's traceparent samples, by this process as a server: peers cannot flood
-  // the sink. What exceeds it makes no span; the trace is passed on as it came. 0 at least; infinite: no bound.
+  // Spans a second, at most, of calls that a peer's traceparent samples, by this process as a server: peers
+  // cannot flood the sink. What exceeds it makes no span; the trace is passed on as it came. 0 at least;
+  // infinite: no bound.
   double peers_spans_per_second = 1000;
 };
 
-// Gives the spans of the calls that begin from now on to `sink`; nullptr: to none. Only sampled calls make spans. After
-// fork() the child has no sink. Thread: any. InvalidArgument: an option is out of its range; nothing has changed.
+// Gives the spans of the calls that begin from now on to `sink`; nullptr: to none. Only sampled calls make
+// spans. After fork() the child has no sink. Thread: any. InvalidArgument: an option is out of its range;
+// nothing has changed.
 absl::Status SetTraceSink(std::shared_ptr<TraceSink> sink, const TraceOptions& options = {});
 
 }  // namespace hawser

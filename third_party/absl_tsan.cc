@@ -21,8 +21,8 @@
 #include "absl/time/clock.h"
 
 // The library drops the last reference to a Status by an atomic that cannot be seen, and frees it by a call
-// that can. Likewise a spinlock protects the graph in which it looks for deadlocks, and memmove() moves that. OpenSSL's
-// reference counts are such atomics, too.
+// that can. Likewise a spinlock protects the graph in which it looks for deadlocks, and memmove() moves that.
+// OpenSSL's reference counts are such atomics, too.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
          "race:absl::*status_internal::Payload\n"
@@ -70,8 +70,9 @@ class Unlocking {
 };
 
 // The lock is really held when either end of this is said, so no other thread can come in between. Says "for
-// writing": waiting with a lock held for reading is not supported. abseil calls the condition in between, with
-// the lock held. The sanitizer ignores what a thread reads while it locks, so this locks for the whole wait.
+// writing": waiting with a lock held for reading is not supported. abseil calls the condition in between,
+// with the lock held. The sanitizer ignores what a thread reads while it locks, so this locks for the whole
+// wait.
 class Waiting {
  public:
   explicit Waiting(absl::Mutex* mu) : locking_(Unlocked(mu), kWrite) {}

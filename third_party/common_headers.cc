@@ -1,5 +1,5 @@
-// What most files include of the standard library, abseil and Cap'n Proto: see precompiled.bzl. A file still includes what it
-// uses itself; --config=tidy compiles each without this one.
+// What most files include of the standard library, abseil and Cap'n Proto: see precompiled.bzl. A file still
+// includes what it uses itself; --config=tidy compiles each without this one.
 #include <netinet/in.h>
 #include <sys/socket.h>
 

@@ -12,21 +12,21 @@ struct x509_st;
 
 namespace hawser::tls {
 
-// The names of a certificate that was verified. Names that are not printable ASCII are left out: no such DNS name or URI
-// exists (RFC 5280, 4.2.1.6), and one with a zero byte is an attack.
+// The names of a certificate that was verified. Names that are not printable ASCII are left out: no such DNS
+// name or URI exists (RFC 5280, 4.2.1.6), and one with a zero byte is an attack.
 PeerIdentity IdentityOf(const x509_st& certificate);
 
-// A connection keeps the names of its peer, which each peer that has a certificate could make it hold. An honest
-// certificate has a few.
+// A connection keeps the names of its peer, which each peer that has a certificate could make it hold. An
+// honest certificate has a few.
 inline constexpr size_t kNamesMax = 64;
 inline constexpr size_t kNameBytesMax = 4096;  // In all.
 
-// Empty, or why a certificate with these names is refused: "it has 100 names of 2500 bytes in all, and 64 names of 4096
-// bytes are accepted".
+// Empty, or why a certificate with these names is refused: "it has 100 names of 2500 bytes in all, and 64
+// names of 4096 bytes are accepted".
 std::string TooManyNames(const PeerIdentity& identity);
 
-// For errors, about a certificate that may be anything: "certificate of DNS:kv1.example.org, subject CN=kv1, issued by
-// CN=example authority". At most 256 bytes for each of the three, printable.
+// For errors, about a certificate that may be anything: "certificate of DNS:kv1.example.org, subject CN=kv1,
+// issued by CN=example authority". At most 256 bytes for each of the three, printable.
 std::string DescribeCertificate(const x509_st& certificate);
 
 // When the certificate, or the first of a chain, ends to be valid. InfinitePast: one of them does not say.

@@ -9,14 +9,15 @@
 
 namespace hawser::tls {
 
-// Bounds what a client makes OpenSSL allocate before it is known: OpenSSL allocates what a message's header announces, up
-// to 128 KiB for a ClientHello, before it has come. One for each connection of a server.
+// Bounds what a client makes OpenSSL allocate before it is known: OpenSSL allocates what a message's header
+// announces, up to 128 KiB for a ClientHello, before it has come. One for each connection of a server.
 // Thread: one at a time.
 class HelloLimit {
  public:
   static constexpr size_t kHelloBytesMax = 16 * 1024;
 
-  // Takes the next bytes of the stream, in pieces of any length. False: a ClientHello above kHelloBytesMax is announced.
+  // Takes the next bytes of the stream, in pieces of any length. False: a ClientHello above kHelloBytesMax is
+  // announced.
   bool Allows(absl::Span<const uint8_t> bytes);
 
  private:

@@ -32,7 +32,8 @@ constexpr uint8_t kMessageHeaderBytes = 4;
 
 // Records without data that one call reads.
 constexpr int kOtherRecordsMax = 64;
-// A NewSessionTicket: 64 KiB each for the ticket and the extensions, a nonce of 255, and 13 (RFC 8446, 4.6.1).
+// A NewSessionTicket: 64 KiB each for the ticket and the extensions, a nonce of 255, and 13 (RFC 8446,
+// 4.6.1).
 constexpr uint32_t kMessageBytesMax = 2 * 65535 + 255 + 13;
 
 std::atomic<bool> is_absent = false;
@@ -91,9 +92,9 @@ bool KernelTls::StartSending(const TrafficKey& key, uint64_t sequence) {
 bool KernelTls::StartReceiving(const TrafficKey& key, uint64_t sequence) {
   if (receives_ || !Start(TLS_RX, key, sequence)) return receives_;
   receives_ = true;
-  // Otherwise the kernel would decrypt each record to memory of its own and copy it: a peer may hide the length of a record
-  // behind padding (RFC 8446, 5.4). Hawser does not. A record with padding is still read, by decrypting it twice. Linux
-  // before 6.0 does not know this option, and copies.
+  // Otherwise the kernel would decrypt each record to memory of its own and copy it: a peer may hide the
+  // length of a record behind padding (RFC 8446, 5.4). Hawser does not. A record with padding is still read,
+  // by decrypting it twice. Linux before 6.0 does not know this option, and copies.
   const int on = 1;
   setsockopt(fd_, SOL_TLS, TLS_RX_EXPECT_NO_PAD, &on, sizeof(on));
   return true;
@@ -196,7 +197,8 @@ ssize_t KernelTls::Send(const iovec* segments, size_t count) {
 void KernelTls::SendCloseNotify() { SendAlert(kWarning, kCloseNotify); }
 
 void KernelTls::SendFatalAlert(uint8_t description) {
-  // A record that the kernel has refused is an error of the socket (sk_err), which sendmsg(2) would return. This takes it.
+  // A record that the kernel has refused is an error of the socket (sk_err), which sendmsg(2) would return.
+  // This takes it.
   int error = 0;
   socklen_t bytes = sizeof(error);
   getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &bytes);

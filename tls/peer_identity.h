@@ -8,8 +8,9 @@
 
 namespace hawser {
 
-// The identity of a peer: the names that the authorities have certified (the subjectAltName of its certificate). The
-// rest of the certificate does not count: the common name of a subject is no name (RFC 9525, 6.4.4).
+// The identity of a peer: the names that the authorities have certified (the subjectAltName of its
+// certificate). The rest of the certificate does not count: the common name of a subject is no name (RFC
+// 9525, 6.4.4).
 // Thread: a value; const is safe from any thread.
 struct PeerIdentity {
   // False: the connection has no credentials. The peer is not authenticated, and everything else is empty.
@@ -24,8 +25,8 @@ struct PeerIdentity {
   bool HasDnsName(absl::string_view name) const;  // Without regard to case; patterns match only themselves.
   bool HasUri(absl::string_view uri) const;       // As it is.
 
-  // "DNS:kv1.example.org, URI:spiffe://example.org/kv"; "not authenticated"; "authenticated without a name". At most
-  // 512 bytes, printable, for logs and errors.
+  // "DNS:kv1.example.org, URI:spiffe://example.org/kv"; "not authenticated"; "authenticated without a name".
+  // At most 512 bytes, printable, for logs and errors.
   std::string ToString() const;
 
   // The same names. A certificate that was renewed is the same identity.

@@ -9,8 +9,9 @@ namespace hawser::tls {
 
 enum class PemKind { kCertificate, kPrivateKey };
 
-// Why a file with these contents has no certificate, or no private key, that can be read; for a file that OpenSSL refuses, which
-// says "no start line" of most. For an error: "it is DER, not PEM: ...". Nothing of what is in the file is quoted.
+// Why a file with these contents has no certificate, or no private key, that can be read; for a file that
+// OpenSSL refuses, which says "no start line" of most. For an error: "it is DER, not PEM: ...". Nothing of
+// what is in the file is quoted.
 std::string WhyUnreadable(absl::string_view contents, PemKind wanted);
 
 }  // namespace hawser::tls

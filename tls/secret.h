@@ -8,7 +8,8 @@
 
 namespace hawser::tls {
 
-// What only the two ends of one TLS session know: exported from it (RFC 5705; RFC 8446, 7.5), or made of that.
+// What only the two ends of one TLS session know: exported from it (RFC 5705; RFC 8446, 7.5), or made of
+// that.
 using Secret = std::array<uint8_t, 32>;
 
 // HMAC-SHA-256 of `message` (RFC 2104).

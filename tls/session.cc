@@ -23,16 +23,16 @@ namespace {
 
 constexpr size_t kRecordBytesMax = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB of plaintext
 
-// Bytes that one call reads beyond what it was asked for. Only records without data of the peer's program, such as
-// requests for new keys, or very short ones, come to so many: it is the others' turn then. A record takes as long as
-// decrypting 1 KiB, however short it is, so it counts as so many bytes more. A request for new keys has 27 bytes, and
-// takes as long as some KiB.
+// Bytes that one call reads beyond what it was asked for. Only records without data of the peer's program,
+// such as requests for new keys, or very short ones, come to so many: it is the others' turn then. A record
+// takes as long as decrypting 1 KiB, however short it is, so it counts as so many bytes more. A request for
+// new keys has 27 bytes, and takes as long as some KiB.
 constexpr size_t kOverheadBytesMax = 64 * 1024;
 constexpr size_t kRecordCost = 1024;
 constexpr size_t kMessageCost = 4 * 1024;
 
-// What is read ahead of a short record. From a peer that sends long ones nothing is: OpenSSL then has the kernel copy
-// each record to where it decrypts it.
+// What is read ahead of a short record. From a peer that sends long ones nothing is: OpenSSL then has the
+// kernel copy each record to where it decrypts it.
 constexpr size_t kAheadBytes = 16 * 1024;
 constexpr size_t kLongBytes = 4 * 1024;
 
@@ -41,8 +41,8 @@ constexpr size_t kUnsentBytesMax = 64 * 1024;
 
 constexpr size_t kFirstBytes = 16;
 
-// A ticket has the client's certificate in it, and is a part of the next ClientHello, which may have 16 KiB. With a
-// larger one a handshake with certificates is as cheap.
+// A ticket has the client's certificate in it, and is a part of the next ClientHello, which may have 16 KiB.
+// With a larger one a handshake with certificates is as cheap.
 constexpr size_t kTicketBytesMax = 8 * 1024;
 
 // What an alert of the peer means (RFC 8446, 6.2).
@@ -101,7 +101,7 @@ bool IsTlsRecord(absl::string_view bytes) { return !bytes.empty() && bytes[0] >=
 }  // namespace
 
 // --- What OpenSSL reads from and writes to: the socket, without SIGPIPE, within the bounds of a call
-// ---------------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------------------
 
 struct Session::Bio {
   static Session& Of(BIO* bio) { return *static_cast<Session*>(BIO_get_data(bio)); }
@@ -242,7 +242,7 @@ bool Session::Flush() {
 }
 
 // --- The handshake
-// ---------------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------------------
 
 Session::Session(Parts parts) : parts_(std::move(parts)), kernel_(parts_.fd, parts_.side == Side::kClient) {
   SSL* const ssl = parts_.ssl.get();
@@ -305,7 +305,8 @@ Session::Progress Session::Fail(absl::Status why) {
   return Progress::kFailed;
 }
 
-// Called for each certificate of the peer's chain, from the authority's down, and for each thing that is wrong.
+// Called for each certificate of the peer's chain, from the authority's down, and for each thing that is
+// wrong.
 int Session::OnVerified(bool ok, x509_store_ctx_st& verification) {
   X509* const certificate = X509_STORE_CTX_get_current_cert(&verification);
   const bool is_own = X509_STORE_CTX_get_error_depth(&verification) == 0;
@@ -468,7 +469,7 @@ absl::Status Session::Explain() {
 }
 
 // --- After it
-// ---------------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------------------
 
 ssize_t Session::FailIo() {
   if (error_.ok()) error_ = Explain();
@@ -477,9 +478,9 @@ ssize_t Session::FailIo() {
   return -1;
 }
 
-// The socket takes nothing any more, and OpenSSL not either: it would insist on the record that did not go out. What the
-// peer has sent before can still be read, and that may be why: a server that refuses our certificate says so, and closes
-// the connection.
+// The socket takes nothing any more, and OpenSSL not either: it would insist on the record that did not go
+// out. What the peer has sent before can still be read, and that may be why: a server that refuses our
+// certificate says so, and closes the connection.
 ssize_t Session::FailWrite() {
   if (broken_ == 0) {
     if (errno_ == 0 || errno_ == ENOBUFS) return FailIo();
@@ -620,15 +621,15 @@ absl::StatusOr<Secret> Session::ExportSecret(absl::string_view label) {
 }
 
 // --- In the kernel
-// ---------------------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------------------
 
 void Session::AllowKernel(KernelUse use) {
   kernel_use_ = use;
   keeps_secrets_ = use != KernelUse::kNever && KernelTls::MayExist();
 }
 
-// A line of OpenSSL's key log: "<label> <random of the client> <secret>". It gets each secret at the moment from which on
-// that protects the records of its direction.
+// A line of OpenSSL's key log: "<label> <random of the client> <secret>". It gets each secret at the moment
+// from which on that protects the records of its direction.
 void Session::OnSecret(absl::string_view line) {
   const bool is_client = absl::StartsWith(line, "CLIENT_TRAFFIC_SECRET_0 ");
   if (!is_client && !absl::StartsWith(line, "SERVER_TRAFFIC_SECRET_0 ")) return;
@@ -646,8 +647,8 @@ void Session::OnMessage(bool is_written, int type, absl::Span<const uint8_t> byt
   if (bytes.empty() || bytes[0] != SSL3_MT_KEY_UPDATE) return;
   // The key that follows it is made of another secret.
   (is_written ? send_secret_ : receive_secret_).Wipe();
-  // An answer must come before all other data (RFC 8446, 4.6.3). OpenSSL would send it with its next data, of which it gets
-  // none.
+  // An answer must come before all other data (RFC 8446, 4.6.3). OpenSSL would send it with its next data, of
+  // which it gets none.
   if (!is_written && kernel_.sends() && bytes.back() == SSL_KEY_UPDATE_REQUESTED) could_not_answer_ = true;
 }
 
@@ -668,8 +669,8 @@ void Session::MoveToKernel() {
       (kernel_use_ == KernelUse::kAlways ||
        (kernel_use_ == KernelUse::kWhereKeysLast && KeyLasts(*cipher)))) {
     SSL* const ssl = parts_.ssl.get();
-    // OpenSSL holds no record, and has not read the header of one. The tickets of a server have come before all else that
-    // it sends, so OpenSSL has read them.
+    // OpenSSL holds no record, and has not read the header of one. The tickets of a server have come before
+    // all else that it sends, so OpenSSL has read them.
     const bool read_all = ahead_begin_ == ahead_end_ && SSL_has_pending(ssl) == 0 && !closed_ &&
                           absl::string_view(SSL_rstate_string(ssl)) == "RH";
     TrafficKey receive_key, send_key;
@@ -686,8 +687,8 @@ void Session::MoveToKernel() {
 
 ssize_t Session::ReadFromKernel(const iovec* segments, size_t count) {
   if (closed_) return 0;
-  // A call that returns data may have stopped at a record of another type behind it, so only EAGAIN tells that the kernel
-  // has nothing more.
+  // A call that returns data may have stopped at a record of another type behind it, so only EAGAIN tells
+  // that the kernel has nothing more.
   drained_ = false;
   const KernelTls::Received received = kernel_.Receive(segments, count);
   switch (received.kind) {

@@ -28,9 +28,10 @@ struct x509_store_ctx_st;
 
 namespace hawser::tls {
 
-// TLS 1.3 on one connected, non-blocking socket. After the handshake it reads and writes as readv(2) and writev(2) do.
-// A record that did not fit into the socket counts as written and is kept here until Flush(): 17 KiB at most, beside
-// what OpenSSL holds of a record that has come in part (17 KiB) and what it read ahead.
+// TLS 1.3 on one connected, non-blocking socket. After the handshake it reads and writes as readv(2) and
+// writev(2) do. A record that did not fit into the socket counts as written and is kept here until Flush():
+// 17 KiB at most, beside what OpenSSL holds of a record that has come in part (17 KiB) and what it read
+// ahead.
 // Thread:   one at a time.
 // Lifetime: ends before the socket, which it does not own, is closed.
 // Failure:  the first one stays; see error().
@@ -55,9 +56,9 @@ class Session {
 
   // Records after which a key of AES-GCM is changed. RFC 8446, 5.5, allows 2^24.5 full ones.
   static constexpr uint64_t kKeyRecordsMax = uint64_t{1} << 23;
-  // Records after which a connection in the kernel ends, since the kernel cannot change its key. This counts what the
-  // kernel was asked for. It makes more records when the socket is full, or when the segments are in very many pages: up
-  // to 1.4 times as many keep the key within 2^24.5.
+  // Records after which a connection in the kernel ends, since the kernel cannot change its key. This counts
+  // what the kernel was asked for. It makes more records when the socket is full, or when the segments are in
+  // very many pages: up to 1.4 times as many keep the key within 2^24.5.
   static constexpr uint64_t kKernelKeyRecordsMax = uint64_t{1} << 24;
 
   enum class Progress {
@@ -70,28 +71,31 @@ class Session {
 
   // Call before the handshake, if MoveToKernel() follows it.
   void AllowKernel(KernelUse use);
-  // Moves each direction to the kernel, if `use` wants it and the kernel can. Call it after kDone, once the caller has
-  // read what the peer sends before it waits for this side. Receiving stays in user space if a part of the next record
-  // has come; sending stays there while has_unsent(). The other methods work as before, but a peer that changes its keys
-  // ends the connection.
+  // Moves each direction to the kernel, if `use` wants it and the kernel can. Call it after kDone, once the
+  // caller has read what the peer sends before it waits for this side. Receiving stays in user space if a
+  // part of the next record has come; sending stays there while has_unsent(). The other methods work as
+  // before, but a peer that changes its keys ends the connection.
   void MoveToKernel();
   bool sends_in_kernel() const { return kernel_.sends(); }
   bool receives_in_kernel() const { return kernel_.receives(); }
 
-  // After kDone. Fills the segments as far as bytes have come. Returns how many, at least 1; 0: the peer has closed the
-  // connection; -1 with errno: EAGAIN, or an error, EPROTO if it is one of TLS: see error(). One call decrypts at most
-  // what the segments take, and reads at most 64 KiB beyond that, or the 16 next requests for new keys. Each record counts
-  // as 1 KiB more than it has, so that a peer gains nothing by very short ones.
+  // After kDone. Fills the segments as far as bytes have come. Returns how many, at least 1; 0: the peer has
+  // closed the connection; -1 with errno: EAGAIN, or an error, EPROTO if it is one of TLS: see error(). One
+  // call decrypts at most what the segments take, and reads at most 64 KiB beyond that, or the 16 next
+  // requests for new keys. Each record counts as 1 KiB more than it has, so that a peer gains nothing by very
+  // short ones.
   ssize_t Read(const iovec* segments, size_t count);
-  // What the last Read() has cost, in bytes that take as long to decrypt: those that it took from the socket, and what
-  // records and requests for new keys count as. 0: it only returned what was decrypted before, or the kernel decrypts.
+  // What the last Read() has cost, in bytes that take as long to decrypt: those that it took from the socket,
+  // and what records and requests for new keys count as. 0: it only returned what was decrypted before, or
+  // the kernel decrypts.
   size_t cost_bytes() const { return cost_bytes_; }
-  // The last Read() left nothing behind: only what arrives later can be read. Otherwise call it again, though the socket
-  // may report nothing.
+  // The last Read() left nothing behind: only what arrives later can be read. Otherwise call it again, though
+  // the socket may report nothing.
   bool drained() const { return drained_; }
 
-  // After kDone. Returns how many bytes it took, at least 1; -1 with errno as Read(). EAGAIN: has_unsent(), and the
-  // socket is full. After another error call Read(), though the socket may report nothing: the peer may have said why.
+  // After kDone. Returns how many bytes it took, at least 1; -1 with errno as Read(). EAGAIN: has_unsent(),
+  // and the socket is full. After another error call Read(), though the socket may report nothing: the peer
+  // may have said why.
   ssize_t Write(const iovec* segments, size_t count);
   bool has_unsent() const { return unsent_begin_ < unsent_.size(); }
   // Sends what is kept. False: not all of it, with errno as Read().
@@ -100,22 +104,22 @@ class Session {
   // Tells the peer that nothing more follows (close_notify), if that fits into the socket.
   void End();
 
-  // Why it failed. Unauthenticated: one side does not trust the other, or they do not agree on TLS 1.3 with ALPN
-  // "hawser/1"; DataLoss: a record after the handshake is malformed; both carry Violation::kTls. Unavailable: the
-  // connection was lost, or one of its keys is worn and the kernel cannot change it.
+  // Why it failed. Unauthenticated: one side does not trust the other, or they do not agree on TLS 1.3 with
+  // ALPN "hawser/1"; DataLoss: a record after the handshake is malformed; both carry Violation::kTls.
+  // Unavailable: the connection was lost, or one of its keys is worn and the kernel cannot change it.
   const absl::Status& error() const { return error_; }
 
   // After kDone. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
   bool resumed() const;
-  // After kDone. The same at both ends, another for each session (a resumed one is another) and each `label`, which is
-  // of the form "EXPORTER-..." (RFC 5705).
+  // After kDone. The same at both ends, another for each session (a resumed one is another) and each `label`,
+  // which is of the form "EXPORTER-..." (RFC 5705).
   absl::StatusOr<Secret> ExportSecret(absl::string_view label);
   // "TLS_AES_128_GCM_SHA256".
   std::string cipher() const;
 
-  // For tests: after how many records a key of AES-GCM is worn. In user space it is changed then; in the kernel the
-  // connection ends.
+  // For tests: after how many records a key of AES-GCM is worn. In user space it is changed then; in the
+  // kernel the connection ends.
   void set_key_records_max(uint64_t records) { key_records_max_ = records; }
   // For tests, which do with it what no peer of ours does.
   ssl_st* ssl() const { return parts_.ssl.get(); }
@@ -176,7 +180,8 @@ class Session {
   uint64_t records_written_ = 0;
   uint64_t records_read_ = 0;
   uint64_t key_records_max_ = kKeyRecordsMax;
-  // From the handshake to MoveToKernel(), and only if that may need them. OpenSSL has them for as long as it lives.
+  // From the handshake to MoveToKernel(), and only if that may need them. OpenSSL has them for as long as it
+  // lives.
   bool keeps_secrets_ = false;
   TrafficSecret send_secret_;
   TrafficSecret receive_secret_;

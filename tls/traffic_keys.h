@@ -20,7 +20,8 @@ std::optional<Aead> AeadOf(uint16_t cipher_suite);
 // Whether a key protects as many records as a connection can have. AES-GCM's does not (RFC 8446, 5.5).
 bool KeyLasts(Aead aead);
 
-// The secret of one direction, client_ or server_application_traffic_secret_0 (RFC 8446, 7.1). Its memory is wiped.
+// The secret of one direction, client_ or server_application_traffic_secret_0 (RFC 8446, 7.1). Its memory is
+// wiped.
 class TrafficSecret {
  public:
   TrafficSecret() = default;

@@ -99,8 +99,8 @@ class CalledOut {
 
 // "the handler of kv.capnp:KeyValue.get".
 std::string Describe(const CalledOut::Call& call);
-// "the handler of kv.capnp:KeyValue.get, call 12:3.17": for those who operate this process. A peer must not learn how many
-// connections there are.
+// "the handler of kv.capnp:KeyValue.get, call 12:3.17": for those who operate this process. A peer must not
+// learn how many connections there are.
 std::string DescribeWithId(const CalledOut::Call& call);
 // "7 s", "1.95 s" or "120 ms": as people say it, rounded down to 10 ms.
 std::string RoughDuration(absl::Duration duration);

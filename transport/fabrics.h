@@ -18,8 +18,8 @@ namespace hawser::transport {
 // InvalidArgument: no fabric serves URIs of `scheme`.
 absl::Status CheckScheme(absl::string_view scheme);
 
-// Whether URIs of `scheme` can be used with credentials. InvalidArgument: no fabric serves them, or it does not encrypt
-// what crosses, and `require_encryption`.
+// Whether URIs of `scheme` can be used with credentials. InvalidArgument: no fabric serves them, or it does
+// not encrypt what crosses, and `require_encryption`.
 absl::Status CheckSchemeIsSecure(absl::string_view scheme, bool require_encryption);
 
 // The fabric that serves URIs of `scheme`: the one place that knows which there are. InvalidArgument: none

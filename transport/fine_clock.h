@@ -7,9 +7,9 @@
 
 namespace hawser::transport {
 
-// The time since a poller has read its clock, for measuring: the clock is read once for many calls. From the processor's
-// counter, whose rate it learns from the clock's readings. Until it knows the rate, for some 10 ms, and where there is no
-// counter, no time passes between two readings.
+// The time since a poller has read its clock, for measuring: the clock is read once for many calls. From the
+// processor's counter, whose rate it learns from the clock's readings. Until it knows the rate, for some 10
+// ms, and where there is no counter, no time passes between two readings.
 // Thread: on the poller.
 class FineClock {
  public:

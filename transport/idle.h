@@ -15,22 +15,23 @@ namespace hawser::transport {
 
 // Decides what the thread that drives a poller does when a turn finds nothing to do.
 //
-// PollingMode::kAdaptive: the thread first spins for spin_ns(), then sleeps. How long that is follows from two
-// observations.
+// PollingMode::kAdaptive: the thread first spins for spin_ns(), then sleeps. How long that is follows from
+// two observations.
 // - The latest kRemembered waits. Spinning that finds work saves the time to sleep and to be woken (kWakeNs).
-//   Spinning costs its own time, whether it finds work or not. That is the time of a core which may have nothing
-//   else to do, so it counts a kSpinDiscount-th. The thread spins for the length that would have cost least in those
-//   waits, or not at all. Where longer spins would have cost hardly more (kHardlyMore), it spins for the longest of
-//   them.
+//   Spinning costs its own time, whether it finds work or not. That is the time of a core which may have
+//   nothing else to do, so it counts a kSpinDiscount-th. The thread spins for the length that would have cost
+//   least in those waits, or not at all. Where longer spins would have cost hardly more (kHardlyMore), it
+//   spins for the longest of them.
 // - Whether other programs need the core. A thread that spins yields after each look. If a yield takes longer
-//   than a peer on this core takes to answer, then another program has work for this core. The kernel lets a thread
-//   that it wakes run at once, but a thread that has yielded waits for its turn. So this thread then sleeps for a while.
+//   than a peer on this core takes to answer, then another program has work for this core. The kernel lets a
+//   thread that it wakes run at once, but a thread that has yielded waits for its turn. So this thread then
+//   sleeps for a while.
 //
 // Thread: the one that drives; FillIn() from any.
 class Idle {
  public:
-  // How often the system has given this thread's core to another thread while this one could run (getrusage(2),
-  // ru_nivcsw; a yield counts if another thread ran).
+  // How often the system has given this thread's core to another thread while this one could run
+  // (getrusage(2), ru_nivcsw; a yield counts if another thread ran).
   struct Switches {
     uint64_t thread = 0;  // Whose count it is.
     int64_t count = 0;
@@ -40,8 +41,8 @@ class Idle {
   // `switches`: OfThisThread() but for tests.
   explicit Idle(const PollerOptions& options, Switches (*switches)() = &OfThisThread);
 
-  // A thread begins to drive. True: it looks for work before it sleeps. False: it sleeps at once, because going to
-  // sleep finds what has come by then.
+  // A thread begins to drive. True: it looks for work before it sleeps. False: it sleeps at once, because
+  // going to sleep finds what has come by then.
   bool Start();
 
   enum class Next {
@@ -63,23 +64,23 @@ class Idle {
   // Its part of `stats`.
   void FillIn(PollerStats& stats) const;
 
-  // What sleeping and being woken costs: some 50 us in virtual machines, whose idle core has to be started by the
-  // hypervisor.
+  // What sleeping and being woken costs: some 50 us in virtual machines, whose idle core has to be started by
+  // the hypervisor.
   static constexpr int64_t kWakeNs = 50'000;
   static constexpr int64_t kSpinDiscount = 8;
   static constexpr size_t kRemembered = 64;
 
-  // A yield is long if it brings no work and takes kVainYieldNs, or if it takes kLongYieldNs in any case. A peer on this
-  // core needs some 5 us to answer, and its answer is work. The hypervisor and interrupts, too, make yields long (300
-  // a second on an idle virtual machine), so a yield counts only if another thread has run. The kernel's own threads
-  // run now and then, so other programs need the core only if long yields take kLostNs more than a kLostShare-th of the
-  // time.
+  // A yield is long if it brings no work and takes kVainYieldNs, or if it takes kLongYieldNs in any case. A
+  // peer on this core needs some 5 us to answer, and its answer is work. The hypervisor and interrupts, too,
+  // make yields long (300 a second on an idle virtual machine), so a yield counts only if another thread has
+  // run. The kernel's own threads run now and then, so other programs need the core only if long yields take
+  // kLostNs more than a kLostShare-th of the time.
   static constexpr int64_t kVainYieldNs = 20'000;
   static constexpr int64_t kLongYieldNs = 200'000;
   static constexpr int64_t kLostNs = 1'000'000;
   static constexpr int64_t kLostShare = 20;
-  // How long this thread then does not spin. The time doubles, up to kCrowdedMaxNs, if the other programs still need the
-  // core soon after it spins again.
+  // How long this thread then does not spin. The time doubles, up to kCrowdedMaxNs, if the other programs
+  // still need the core soon after it spins again.
   static constexpr int64_t kCrowdedNs = 50'000'000;
   static constexpr int64_t kCrowdedMaxNs = 1'600'000'000;
 
@@ -111,8 +112,8 @@ class Idle {
   int64_t spun_ns_ = 0;    // In vain, before it slept.
   int64_t looked_ns_ = 0;  // The end of the last turn.
 
-  // The latest kRemembered waits before it, and how many there are of each class, with the sum of their lengths. A wait
-  // of the last class may have been longer than it says.
+  // The latest kRemembered waits before it, and how many there are of each class, with the sum of their
+  // lengths. A wait of the last class may have been longer than it says.
   struct Waits {
     int64_t count = 0;
     int64_t sum_ns = 0;

@@ -46,8 +46,8 @@ void MemoryQueue::Waiter::StopWaiting() {
   if (!linked()) return;
   const bool was_first = queue_->waiting_.front() == this;
   Unlink();
-  // The queue has asked the pool for notice of this waiter's size only. If the system has refused memory, the next one tries when
-  // the timer expires: a try may ask the system again.
+  // The queue has asked the pool for notice of this waiter's size only. If the system has refused memory, the
+  // next one tries when the timer expires: a try may ask the system again.
   if (was_first && !queue_->waiting_.empty() && !queue_->news_.tries_again_soon()) {
     queue_->news_.OnMemoryMayBeFree();
   }

@@ -52,8 +52,9 @@ class MemoryQueue {
    public:
     virtual ~Waiter() { StopWaiting(); }
     bool waits_for_memory() const { return linked(); }
-    // It leaves the queue. If it was the first there, the next one tries in the poller's next turn, or at the end of the pause
-    // after a refusal. The next one may need a smaller buffer, and the pool may have one. Without effect if it does not wait.
+    // It leaves the queue. If it was the first there, the next one tries in the poller's next turn, or at the
+    // end of the pause after a refusal. The next one may need a smaller buffer, and the pool may have one.
+    // Without effect if it does not wait.
     void StopWaiting();
 
    private:

@@ -69,15 +69,16 @@ class OutgoingMessage {
     return {body() - envelope_size_, envelope_size_};
   }
 
-  // An orphan of `bytes`, for the message to adopt. Refers to them in place if they are in the pool's memory and
-  // aligned to 8 bytes, and the rest of their last word is in that memory and 0: the peer gets whole words.
-  // Otherwise copies them. `owner` lives until the message has been sent and is no longer needed, whatever the
-  // result. Until then nothing may write to `bytes`, or to that rest. More than kDataBytesMax: the orphan is empty
-  // and the message cannot be sent (see status()).
+  // An orphan of `bytes`, for the message to adopt. Refers to them in place if they are in the pool's memory
+  // and aligned to 8 bytes, and the rest of their last word is in that memory and 0: the peer gets whole
+  // words. Otherwise copies them. `owner` lives until the message has been sent and is no longer needed,
+  // whatever the result. Until then nothing may write to `bytes`, or to that rest. More than kDataBytesMax:
+  // the orphan is empty and the message cannot be sent (see status()).
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
-  // Adds a copy of `bytes`, filled up with zeros to whole words, as a segment of its own that the body does not refer
-  // to. Returns its number, which stays the same and is not 0; 0: there are no bytes, or no memory, see status().
+  // Adds a copy of `bytes`, filled up with zeros to whole words, as a segment of its own that the body does
+  // not refer to. Returns its number, which stays the same and is not 0; 0: there are no bytes, or no memory,
+  // see status().
   uint16_t AddSegment(absl::Span<const uint8_t> bytes);
 
   // The message cannot be sent, because of this. Without effect if it could not before.
@@ -111,9 +112,9 @@ class OutgoingMessage {
   bool is_in_head(const Segment& segment) const { return head_ && segment.address == body(); }
   // It holds memory of the application.
   bool has_attached() const { return !attached_.empty(); }
-  // About the memory that would be free if the message ended now. What is attached counts if only this message refers to
-  // its owner: a value that the application keeps would not be free. The application may release it at any
-  // time, on any thread.
+  // About the memory that would be free if the message ended now. What is attached counts if only this
+  // message refers to its owner: a value that the application keeps would not be free. The application may
+  // release it at any time, on any thread.
   uint64_t held_bytes() const;
   // Receives a message, in place of its pool, when its last owner releases it.
   class Taker {
@@ -209,8 +210,8 @@ class IncomingMessage {
     segments_.push_back({address, length_bytes});
     body_bytes_ += length_bytes;
   }
-  // All segments are in `sink`, or will be READ into it. Keeps the envelope, and returns the receive buffer to the pool:
-  // a message that is kept takes no more than it has.
+  // All segments are in `sink`, or will be READ into it. Keeps the envelope, and returns the receive buffer
+  // to the pool: a message that is kept takes no more than it has.
   void SetSink(Lease sink);
   // All of its sink; empty: it has none.
   absl::Span<const uint8_t> sink_bytes() const {

@@ -15,9 +15,9 @@
 
 namespace hawser::transport {
 
-// The one way by which what a peer did comes to the log. A peer can cause a line as often as it likes, so lines
-// are limited, for the process and for each peer host or other subject, and the next line that is written
-// counts those that were not.
+// The one way by which what a peer did comes to the log. A peer can cause a line as often as it likes, so
+// lines are limited, for the process and for each peer host or other subject, and the next line that is
+// written counts those that were not.
 // Thread:  any.
 // Failure: a line whose reader is behind is one that was not written.
 class PeerLog {
@@ -44,8 +44,8 @@ class PeerLog {
 
   // `text`, if the limits allow it. Peers of one host (PeerHost) count as one.
   void Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text);
-  // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say. Lines about peers
-  // do not count against a subject.
+  // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say. Lines about
+  // peers do not count against a subject.
   void Line(LogSeverity severity, absl::string_view subject, absl::string_view text);
   // A line of kDebug. Its text costs something: ask first whether LogLevel() wants it.
   void Debug(absl::string_view text);

@@ -9,8 +9,8 @@
 
 namespace hawser::transport {
 
-// What one poller has decided since it was created: how it waited, which thread drove it, how messages crossed.
-// Each count is exact, but they are read one after the other, while the poller goes on.
+// What one poller has decided since it was created: how it waited, which thread drove it, how messages
+// crossed. Each count is exact, but they are read one after the other, while the poller goes on.
 struct PollerStats {
   // Requests and responses of all connections of the poller, without control messages.
   struct Messages {
@@ -32,8 +32,8 @@ struct PollerStats {
   uint64_t spins_in_vain = 0;  // It spun, and then slept.
   uint64_t crowded = 0;        // Other programs needed its core, so for a while it did not spin.
 
-  // Where the time of the thread that drives has gone: to turns that found work, to looking for some, and to sleep. A thread
-  // that waits for its own call is counted up to the turn that ends the wait.
+  // Where the time of the thread that drives has gone: to turns that found work, to looking for some, and to
+  // sleep. A thread that waits for its own call is counted up to the turn that ends the wait.
   absl::Duration busy, spun, slept;
 
   // Turns that found work.

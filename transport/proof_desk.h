@@ -10,10 +10,11 @@
 
 namespace hawser::transport {
 
-// Accepts the TLS connections of clients that are about to connect over RDMA. Each has a proof in the table while it is
-// up, 5 s at most. No messages cross it.
+// Accepts the TLS connections of clients that are about to connect over RDMA. Each has a proof in the table
+// while it is up, 5 s at most. No messages cross it.
 // Thread:   on the poller.
-// Lifetime: outlives its connections: destroy it after Close() has returned and the poller has ended its turn.
+// Lifetime: outlives its connections: destroy it after Close() has returned and the poller has ended its
+//           turn.
 class ProofDesk {
  public:
   // `poller` outlives it.

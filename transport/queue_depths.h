@@ -10,8 +10,8 @@ namespace hawser::transport {
 // READs that each side of a connection may have outstanding. Enough for 4 MiB of chunks in flight.
 inline constexpr uint32_t kReadDepth = 16;
 
-// Completions that wait to be polled, over all connections of one poller. A fabric whose queue pairs need more
-// makes more as they come, since a NIC pins the memory of all of it. A driver rounds up to 4,096.
+// Completions that wait to be polled, over all connections of one poller. A fabric whose queue pairs need
+// more makes more as they come, since a NIC pins the memory of all of it. A driver rounds up to 4,096.
 inline constexpr uint32_t kCompletionQueueDepth = (1 << 12) - 1;
 
 // The most pollers of a runtime that is to decide by itself how many (RuntimeOptions::pollers).

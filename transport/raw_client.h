@@ -39,8 +39,9 @@ class RawClient {
     absl::Duration time;
   };
 
-  // On the device of the runtime, but with no poller of it. InvalidArgument: RawPlan::Check(). PermissionDenied: the server
-  // rejected, perhaps with a reason. DeadlineExceeded, Unavailable: it does not answer.
+  // On the device of the runtime, but with no poller of it. InvalidArgument: RawPlan::Check().
+  // PermissionDenied: the server rejected, perhaps with a reason. DeadlineExceeded, Unavailable: it does not
+  // answer.
   static absl::StatusOr<std::unique_ptr<RawClient>> Connect(std::shared_ptr<Runtime> runtime,
                                                             const SocketAddress& to, const RawPlan& plan,
                                                             const Options& options);

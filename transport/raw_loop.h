@@ -17,7 +17,8 @@
 
 namespace hawser::transport {
 
-// One completion queue, and how a thread waits for it: as a poller of that PollingMode does, but with nothing beside.
+// One completion queue, and how a thread waits for it: as a poller of that PollingMode does, but with nothing
+// beside.
 // Thread:   one at a time, except Stop().
 // Lifetime: outlives what is made on completion_queue().
 class RawLoop {
@@ -26,9 +27,9 @@ class RawLoop {
 
   fabric::CompletionQueue& completion_queue() { return *queue_; }
 
-  // Polls once, and waits a little if there is nothing; so it may return none. What it returns is valid until the next
-  // call. Cancelled: Stop() was called. DeadlineExceeded: the time of set_end() has come, or nothing has happened during
-  // that of set_patience().
+  // Polls once, and waits a little if there is nothing; so it may return none. What it returns is valid until
+  // the next call. Cancelled: Stop() was called. DeadlineExceeded: the time of set_end() has come, or nothing
+  // has happened during that of set_patience().
   absl::StatusOr<absl::Span<const fabric::Completion>> Turn();
   // A handler was called: the caller may find work, so this turn does not wait.
   void OnEvent() { event_ = true; }

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-// The floor of what Hawser does over a NIC: what the same bytes cost over a queue pair with nothing in between. Here is what
-// its two ends agree on; raw_server.h and raw_client.h are the ends.
+// The floor of what Hawser does over a NIC: what the same bytes cost over a queue pair with nothing in
+// between. Here is what its two ends agree on; raw_server.h and raw_client.h are the ends.
 namespace hawser::transport {
 
 // What the two ends do until the client disconnects. The client says it when it connects. A value.
@@ -47,8 +47,8 @@ using RawToken = std::array<uint8_t, 16>;
 
 // The private data of the request to connect. All integers are little-endian.
 std::string EncodeRawGreeting(const RawToken& token, const RawPlan& plan);
-// `private_data` may be padded. Empty: it is too short, or has another token; how long this takes does not say where the
-// token differs. The plan is not checked.
+// `private_data` may be padded. Empty: it is too short, or has another token; how long this takes does not
+// say where the token differs. The plan is not checked.
 std::optional<RawPlan> DecodeRawGreeting(absl::string_view private_data, const RawToken& token);
 
 // Where there are READs, the client SENDs this for each run of them,

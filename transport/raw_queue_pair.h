@@ -20,11 +20,12 @@
 
 namespace hawser::transport {
 
-// One queue pair, the memory that it needs for a RawPlan, and the work requests on it: what both ends have in common.
+// One queue pair, the memory that it needs for a RawPlan, and the work requests on it: what both ends have in
+// common.
 //
-// Its receives are posted before it connects, and posted again after what the receiver sends then; there are twice as many
-// as messages in flight, so a SEND always finds one. Their memory is used in turn, and what it contains does not matter,
-// but for commands and reports.
+// Its receives are posted before it connects, and posted again after what the receiver sends then; there are
+// twice as many as messages in flight, so a SEND always finds one. Their memory is used in turn, and what it
+// contains does not matter, but for commands and reports.
 // Thread:   that of its loop.
 // Lifetime: the loop and the fabric outlive it. The destructor disconnects.
 // Failure:  the first failure is the status of every later call. Whatever the other end does wrong is one.
@@ -53,8 +54,8 @@ class RawQueuePair final : private fabric::ConnectionHandler {
     return ReceiveInto(&message, sizeof(message));
   }
 
-  // SENDs so many messages, in this turn or, when the send queue is full, a later one. DataLoss: more than the depth of the
-  // plan wait for that, so the other end has sent more at once than it may.
+  // SENDs so many messages, in this turn or, when the send queue is full, a later one. DataLoss: more than
+  // the depth of the plan wait for that, so the other end has sent more at once than it may.
   absl::Status Send(uint32_t count);
   // SENDs this one.
   template <typename Message>
@@ -64,8 +65,8 @@ class RawQueuePair final : private fabric::ConnectionHandler {
 
   // Of the end whose memory is READ.
   absl::StatusOr<fabric::Granted> GrantReads();
-  // READs the same memory of the other end until there were `reads_max`, or until `time` has passed; one at least. Returns
-  // how many.
+  // READs the same memory of the other end until there were `reads_max`, or until `time` has passed; one at
+  // least. Returns how many.
   absl::StatusOr<int64_t> Read(const fabric::Granted& from, int64_t reads_max, absl::Duration time);
 
  private:

@@ -21,8 +21,9 @@ namespace hawser::transport {
 
 // The end of a raw queue pair that listens, and does what the plan of the other end says.
 //
-// It accepts one connection: the first that comes from the right host and brings the token. It rejects others without a
-// reason. It holds at most RawPlan::kInFlightBytesMax + kBytesMax bytes, from the moment it accepts.
+// It accepts one connection: the first that comes from the right host and brings the token. It rejects others
+// without a reason. It holds at most RawPlan::kInFlightBytesMax + kBytesMax bytes, from the moment it
+// accepts.
 // Thread:   one at a time, except Stop().
 // Lifetime: the destructor ends the connection.
 class RawServer final : private fabric::ListenHandler {
@@ -42,8 +43,8 @@ class RawServer final : private fabric::ListenHandler {
   uint16_t port() const { return port_; }
 
   // Waits for the connection, and serves it until it ends; once. Never OK: Cancelled: Stop() was called.
-  // DeadlineExceeded: the connection did not come. Unavailable: the client has disconnected. Others: the client was wrong,
-  // or there is no memory.
+  // DeadlineExceeded: the connection did not come. Unavailable: the client has disconnected. Others: the
+  // client was wrong, or there is no memory.
   absl::Status Serve();
 
   // Ends Serve() soon. From any thread.

@@ -16,15 +16,15 @@ class Port;
 // small calls a post each. How many receives are posted depends on what bounds the peer:
 //
 //   kForAnswers   The peer answers: each message of ours brings its receive. The ring holds one receive for
-//                 each exchange in flight, what control may need, and a few to spare. It shrinks as answers come.
-//                 While there are large messages it has what kPromised has: one that READs until the pool is
-//                 empty must be able to go on.
+//                 each exchange in flight, what control may need, and a few to spare. It shrinks as answers
+//                 come. While there are large messages it has what kPromised has: one that READs until the
+//                 pool is empty must be able to go on.
 //   kPromised     The peer sends requests, and the handshake has promised it a receive for each slot. All are
 //                 posted at any time, and some to spare.
 //   kWaitedFor    Likewise, but a message that finds no receive waits (QueuePairOptions::sends_wait). The
-//                 ring starts with two receives. It doubles, up to what kPromised has, each time one turn takes
-//                 nearly all of it. It must not be empty while something else has to come through behind a
-//                 message that waits (the answer to a READ): then, too, it has what kPromised has.
+//                 ring starts with two receives. It doubles, up to what kPromised has, each time one turn
+//                 takes nearly all of it. It must not be empty while something else has to come through
+//                 behind a message that waits (the answer to a READ): then, too, it has what kPromised has.
 //   kCredits      The peer sends requests, and has been given credits for some (credits.h). The ring holds a
 //                 receive for each credit, two for control, and a few to spare while it is busy.
 //

@@ -22,8 +22,8 @@ struct InResponseHolders;
 
 // The large responses that one peer was granted and has not released. Their memory is this side's.
 // Thread:   on the poller.
-// Lifetime: a part of its owner. It is destroyed when the fabric holds none of the connection's memory, and what the
-//           peer held until then does not count any more.
+// Lifetime: a part of its owner. It is destroyed when the fabric holds none of the connection's memory, and
+//           what the peer held until then does not count any more.
 class ResponseAccount final : public ListLink<InResponseHolders> {
  public:
   class Owner {
@@ -81,30 +81,33 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 
 // Ends peers that hoard responses while memory is short.
 //
-// A small request can ask for a large response, whose memory is held until the peer has READ and released it. So:
-//  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A response
-//    beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()). What a response refers to and
-//    the application keeps does not count, as long as it keeps it; at each check it is counted again.
-//  - Every PullAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked. While memory is
-//    short, one that hardly moves is ended: the connections of the host that holds most come first, then the one that has
-//    not moved for longest.
+// A small request can ask for a large response, whose memory is held until the peer has READ and released it.
+// So:
+//  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A
+//    response beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()). What
+//    a response refers to and the application keeps does not count, as long as it keeps it; at each check it
+//    is counted again.
+//  - Every PullAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked.
+//    While memory is short, one that hardly moves is ended: the connections of the host that holds most come
+//    first, then the one that has not moved for longest.
 //
-// Memory is short if the pool has refused some since the last check, or a response was refused by its host's share, or
-// pulls of some poller have waited for all of that time, or receive rings wait. Without shortage no connection is ended.
+// Memory is short if the pool has refused some since the last check, or a response was refused by its host's
+// share, or pulls of some poller have waited for all of that time, or receive rings wait. Without shortage no
+// connection is ended.
 //
-// A peer moves by releasing responses, and by READs of bytes that it has not READ before, where the fabric sees them (TCP
-// does). In an interval it has to move as many bytes as PullAdmission requires of a pull. Over verbs a peer that READs one
-// large response looks the same as one that does nothing. It has more time there, in proportion to what it holds: see
-// kUnseenBytesPerSecond.
+// A peer moves by releasing responses, and by READs of bytes that it has not READ before, where the fabric
+// sees them (TCP does). In an interval it has to move as many bytes as PullAdmission requires of a pull. Over
+// verbs a peer that READs one large response looks the same as one that does nothing. It has more time there,
+// in proportion to what it holds: see kUnseenBytesPerSecond.
 //
 // Thread: on the poller.
 class ResponseWatch {
  public:
-  // Peers are ended to get back at least this fraction of the pool: memory comes in slabs, so exactly the bytes that
-  // were refused would seldom help.
+  // Peers are ended to get back at least this fraction of the pool: memory comes in slabs, so exactly the
+  // bytes that were refused would seldom help.
   static constexpr uint64_t kPoolFraction = 8;
-  // Over verbs a peer has an interval, and a second for so many bytes that it holds: the least that it gets of an RDMA
-  // network which many share. In all kUnseenMax at most.
+  // Over verbs a peer has an interval, and a second for so many bytes that it holds: the least that it gets
+  // of an RDMA network which many share. In all kUnseenMax at most.
   static constexpr uint64_t kUnseenBytesPerSecond = 16 << 20;
   static constexpr absl::Duration kUnseenMax = absl::Seconds(15);
 

@@ -23,9 +23,10 @@
 
 // Retired memory: a buffer that was returned to its pool, or the body of a message that is kept for the next
 // call. A Reader that outlives its message points there, and would see the bytes of another call. A debug
-// build (without NDEBUG) overwrites retired memory, a build with AddressSanitizer reports each use of it, as does
-// valgrind's memcheck in a build with --config=memcheck (base/memcheck.h), and any other build does nothing. Memory
-// that is posted to a fabric is leased, so it is not retired. The functions are static for the reason given there.
+// build (without NDEBUG) overwrites retired memory, a build with AddressSanitizer reports each use of it, as
+// does valgrind's memcheck in a build with --config=memcheck (base/memcheck.h), and any other build does
+// nothing. Memory that is posted to a fabric is leased, so it is not retired. The functions are static for
+// the reason given there.
 // Thread: that of the memory's owner.
 namespace hawser::transport {
 
@@ -47,8 +48,8 @@ inline constexpr uint8_t kRetiredByte = 0xdb;
 // Bytes that are overwritten at either end of a large buffer.
 inline constexpr size_t kOverwrittenMax = 4096;
 
-// The memory may be used again; write it before you read it. Call this also before it is unmapped, so that the next
-// mapping there is clean.
+// The memory may be used again; write it before you read it. Call this also before it is unmapped, so that
+// the next mapping there is clean.
 static inline void ReviveMemory(uint8_t* address, size_t size_bytes) {
   MarkUninitialized(address, size_bytes);
 #ifdef HAWSER_HAS_ASAN

@@ -26,15 +26,15 @@ namespace hawser::transport {
 inline constexpr int kPollersMost = 1024;
 
 struct RuntimeOptions {
-  // Up to kPollersMost. 0: decided by the runtime. It starts one poller at once, and another when a connection is assigned
-  // to one that does not run yet, up to Runtime::poller_limit(). With PollerOptions::cores: one for each of these cores, all
-  // at once.
+  // Up to kPollersMost. 0: decided by the runtime. It starts one poller at once, and another when a
+  // connection is assigned to one that does not run yet, up to Runtime::poller_limit(). With
+  // PollerOptions::cores: one for each of these cores, all at once.
   int pollers = 0;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
   // The device of rdma://, as `ibv_devices` names it, "mlx5_1". Empty: the one that HAWSER_RDMA_DEVICE names,
-  // else the first with an active port that makes reliable connections. A program that uses several has a runtime for
-  // each.
+  // else the first with an active port that makes reliable connections. A program that uses several has a
+  // runtime for each.
   std::string rdma_device = {};
   // What marks the packets of rdma:// for the switches, both ways, of the connections that this side makes:
   // the traffic class of RoCE v2 (DSCP in its upper six bits), from which the kernel also makes the service
@@ -51,8 +51,8 @@ struct RuntimeOptions {
 //           there.
 class Runtime {
  public:
-  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric, an option is out of its range, or the
-  // system does not let a poller run on one of PollerOptions::cores.
+  // `scheme`: of the URIs that it serves, "tcp". InvalidArgument: no such fabric, an option is out of its
+  // range, or the system does not let a poller run on one of PollerOptions::cores.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(absl::string_view scheme,
                                                          const RuntimeOptions& options = {});
 
@@ -76,8 +76,9 @@ class Runtime {
   // Its connections can have TLS. Otherwise each is proved, with credentials.
   bool carries_tls() const { return fabric_->carries_tls(); }
 
-  // Over which connections of this runtime are proved with credentials, if its fabric carries no TLS. Null: TCP, over
-  // a runtime of the server's own, or the process's default one. `runtime` (tests) carries TLS to the same addresses.
+  // Over which connections of this runtime are proved with credentials, if its fabric carries no TLS. Null:
+  // TCP, over a runtime of the server's own, or the process's default one. `runtime` (tests) carries TLS to
+  // the same addresses.
   const std::shared_ptr<Runtime>& prove_over() const { return prove_over_; }
   void set_prove_over(std::shared_ptr<Runtime> runtime) { prove_over_ = std::move(runtime); }
   // For transport/ only.
@@ -87,16 +88,16 @@ class Runtime {
   // Those that run now; each has a message pool of its own.
   Poller& poller(size_t i) { return *pollers_[i % poller_count()]; }
   size_t poller_count() const { return poller_count_.load(std::memory_order_acquire); }
-  // The most pollers that will run. If the options do not say, the least of: the cores that the creating thread may use
-  // (those near the device, if there are some); the CPU quota of the control group (cpu.max), rounded up; RLIMIT_NOFILE /
-  // 64, since a poller over TCP takes four file descriptors; 32.
+  // The most pollers that will run. If the options do not say, the least of: the cores that the creating
+  // thread may use (those near the device, if there are some); the CPU quota of the control group (cpu.max),
+  // rounded up; RLIMIT_NOFILE / 64, since a poller over TCP takes four file descriptors; 32.
   size_t poller_limit() const { return pollers_.size(); }
   // A further poller, which calls no code of the application: servers listen there, so that no handler keeps
   // them from answering. Created at its first use, with a thread of its own that sleeps when there is nothing
   // to do; without threads it is poller(0). Not OK: the fabric, or the system, has no room for it.
   absl::StatusOr<Poller*> FrontDesk();
-  // The poller for the next connection: each up to poller_limit() in turn. Starts it if it does not run. If the system
-  // refuses, logs that, and takes those that run for the next 10 s.
+  // The poller for the next connection: each up to poller_limit() in turn. Starts it if it does not run. If
+  // the system refuses, logs that, and takes those that run for the next 10 s.
   Poller& NextPoller();
 
  private:

@@ -16,14 +16,15 @@ namespace hawser::transport {
 
 class Runtime;
 
-// How the side that dials a connection authenticates the peer and itself. The default: it does not, and the connection
-// is not encrypted.
+// How the side that dials a connection authenticates the peer and itself. The default: it does not, and the
+// connection is not encrypted.
 struct Security {
   std::shared_ptr<tls::Context> tls;
-  // The host of the URI, before it was resolved: what the peer's certificate must be for, unless the credentials name
-  // another (TlsCredentials::server_name).
+  // The host of the URI, before it was resolved: what the peer's certificate must be for, unless the
+  // credentials name another (TlsCredentials::server_name).
   std::string host;
-  // For a connection over a fabric without TLS: the runtime over which it is proved by TLS (prover.h), and its own.
+  // For a connection over a fabric without TLS: the runtime over which it is proved by TLS (prover.h), and
+  // its own.
   std::shared_ptr<Runtime> prove_over = nullptr;
   std::shared_ptr<Runtime> runtime = nullptr;
 };

@@ -9,21 +9,22 @@
 
 // The sizes that buffers of a pool come in, numbered from the smallest.
 //
-// A buffer takes at most 1.25 times the bytes that were asked for and 512 more, with its share of what is left over where
-// the slab is divided. Storage speaks in pages, and a page comes with a key and a header, so there is a class a little
-// larger than each power of two from 4 KiB on.
+// A buffer takes at most 1.25 times the bytes that were asked for and 512 more, with its share of what is
+// left over where the slab is divided. Storage speaks in pages, and a page comes with a key and a header, so
+// there is a class a little larger than each power of two from 4 KiB on.
 namespace hawser::transport {
 
 // A slab is one transparent huge page. https://docs.kernel.org/admin-guide/mm/transhuge.html
 inline constexpr size_t kSlabBytes = size_t{2} << 20;
-// Where registering is dear (Fabric::pins_memory()), the next slab of a class has a quarter of the bytes that the class has
-// already, as a power of two, from kSlabBytes to this; if it is cut from parts, to kPartsBytesMax: receive rings, which
-// connections keep, hold one for as long as a single one of its buffers is in use.
+// Where registering is dear (Fabric::pins_memory()), the next slab of a class has a quarter of the bytes that
+// the class has already, as a power of two, from kSlabBytes to this; if it is cut from parts, to
+// kPartsBytesMax: receive rings, which connections keep, hold one for as long as a single one of its buffers
+// is in use.
 inline constexpr size_t kSlabBytesMax = size_t{16} << 20;
 inline constexpr size_t kPartsBytesMax = size_t{4} << 20;
 
-// The smallest classes are cut from parts of a slab. So a class of which a single buffer is leased takes a part from the
-// others, not a slab.
+// The smallest classes are cut from parts of a slab. So a class of which a single buffer is leased takes a
+// part from the others, not a slab.
 inline constexpr size_t kPartsPerSlab = 8;
 inline constexpr size_t kPartBytes = kSlabBytes / kPartsPerSlab;
 
@@ -40,9 +41,10 @@ inline constexpr size_t kSmallClassBytes[] = {
 inline constexpr size_t kSmallClasses = std::size(kSmallClassBytes);
 inline constexpr size_t kPartClasses = 20;
 
-// Above: steps of a quarter of a power of two, up to the next one, so a buffer is at most a quarter larger than what was
-// asked for. One class more holds that power of two and what goes with it: what came with a page in the same message fits a
-// receive buffer, which has 4 KiB by default. Each buffer is a region of its own.
+// Above: steps of a quarter of a power of two, up to the next one, so a buffer is at most a quarter larger
+// than what was asked for. One class more holds that power of two and what goes with it: what came with a
+// page in the same message fits a receive buffer, which has 4 KiB by default. Each buffer is a region of its
+// own.
 inline constexpr size_t kLargeBase = 256 << 10;
 inline constexpr size_t kBesidePageBytes = 4096;
 inline constexpr size_t kLargePerDoubling = 5;

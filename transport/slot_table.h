@@ -8,8 +8,8 @@
 
 namespace hawser::transport {
 
-// The slots of one side of a connection, by number. A slot is made when it is first used, since most connections
-// need few. It then keeps its address and its generation as long as the connection.
+// The slots of one side of a connection, by number. A slot is made when it is first used, since most
+// connections need few. It then keeps its address and its generation as long as the connection.
 template <typename Slot>  // Has a `number`, which this sets.
 class SlotTable {
  public:

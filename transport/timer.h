@@ -50,8 +50,8 @@ class Timers {
     return postponed_.empty() ? first_ns : std::min(first_ns, postponed_.front()->when_ns_);
   }
 
-  // Runs what is due; returns how many. Timers that are set meanwhile run in the next call, so that one which always sets itself
-  // to a past time does not keep the thread.
+  // Runs what is due; returns how many. Timers that are set meanwhile run in the next call, so that one which
+  // always sets itself to a past time does not keep the thread.
   size_t RunDue(int64_t now_ns);
 
  private:

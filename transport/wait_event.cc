@@ -4,10 +4,11 @@
 
 namespace hawser::transport {
 
-// Set() stores state_, then loads `sleeper_`. A driver that falls asleep stores that, then loads state_. With seq_cst one of the
-// two sees the other's store.
+// Set() stores state_, then loads `sleeper_`. A driver that falls asleep stores that, then loads state_. With
+// seq_cst one of the two sees the other's store.
 void WaitEvent::Set() {
-  // A thread that may be nudged passes the driving on by itself when it leaves, so a nudge that this overwrites is not missed.
+  // A thread that may be nudged passes the driving on by itself when it leaves, so a nudge that this
+  // overwrites is not missed.
   if ((state_.exchange(kSet, std::memory_order_seq_cst) & kAwaited) != 0) FutexWake(state_);
   // The driver may be asleep, if another thread that is on the poller for a moment calls this.
   if (fabric::CompletionQueue* const sleeper = sleeper_.load(std::memory_order_seq_cst)) sleeper->Wake();

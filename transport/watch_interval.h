@@ -7,8 +7,9 @@
 
 namespace hawser::transport {
 
-// An interval in which the poller was there for its peers. While a handler holds it, it sends and receives nothing, and no peer
-// can move. So the interval has two parts, and one at whose end the poller was held does not count.
+// An interval in which the poller was there for its peers. While a handler holds it, it sends and receives
+// nothing, and no peer can move. So the interval has two parts, and one at whose end the poller was held does
+// not count.
 // Thread: on the poller.
 class WatchInterval {
  public:

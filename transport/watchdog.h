@@ -18,8 +18,8 @@ namespace hawser::transport {
 
 // Logs which handler or callback holds a poller for long: after `bound`, and each time the hold has doubled.
 // While pollers call code of the application it checks them every `period`. Otherwise its thread sleeps, and
-// the next such call wakes it. What ends before its thread runs has no line: on an overloaded machine that can be
-// late itself, or the whole process is stopped. If a check is late by `bound`, it logs that.
+// the next such call wakes it. What ends before its thread runs has no line: on an overloaded machine that
+// can be late itself, or the whole process is stopped. If a check is late by `bound`, it logs that.
 // Thread:   any. Its own thread exists while it watches something.
 class Watchdog {
  public:

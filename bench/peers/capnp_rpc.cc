@@ -1,5 +1,6 @@
-// Cap'n Proto's own RPC over one TCP connection each (two-party), with one event loop a side, on Hawser's benchmark schema.
-// TwoPartyServer and TwoPartyClient are taken apart here: they have no way to raise the limit of a message above 64 MiB.
+// Cap'n Proto's own RPC over one TCP connection each (two-party), with one event loop a side, on Hawser's
+// benchmark schema. TwoPartyServer and TwoPartyClient are taken apart here: they have no way to raise the
+// limit of a message above 64 MiB.
 #include <capnp/message.h>
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
@@ -32,7 +33,8 @@ capnp::MessageSize SizeFor(size_t bytes) { return {bytes / sizeof(capnp::word) +
 #pragma GCC diagnostic ignored "-Wnon-virtual-dtor"
 class TargetServer final : public Target::Server {
  public:
-  // The payload is copied into the reply: Cap'n Proto has no way to keep the request until the reply is written.
+  // The payload is copied into the reply: Cap'n Proto has no way to keep the request until the reply is
+  // written.
   kj::Promise<void> echo(EchoContext context) override {
     const capnp::Data::Reader payload = context.getParams().getPayload();
     context.getResults(SizeFor(payload.size())).setPayload(payload);

@@ -1,5 +1,5 @@
-// Measures a system at each of --points: in a fresh process, and with a fresh process that serves, it keeps calls in flight
-// for --seconds, and prints one line of JSON.
+// Measures a system at each of --points: in a fresh process, and with a fresh process that serves, it keeps
+// calls in flight for --seconds, and prints one line of JSON.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -158,8 +158,8 @@ class Caller final : public Observer {
   std::unique_ptr<Client> client_;
 };
 
-// Another client, in a process of its own, that keeps puts in flight from Start() until it is destroyed. The constructor forks
-// that process, which must not happen once a system has threads: make it before the Caller.
+// Another client, in a process of its own, that keeps puts in flight from Start() until it is destroyed. The
+// constructor forks that process, which must not happen once a system has threads: make it before the Caller.
 class Putter {
  public:
   Putter(Peer& peer, const std::string& address, size_t bytes) : shared_(Share()) {
@@ -333,7 +333,8 @@ void Measure(Peer& peer, const Point& point) {
   }
 }
 
-// In a process of its own, so that the threads and the memory that a system keeps for a process are those of this point.
+// In a process of its own, so that the threads and the memory that a system keeps for a process are those of
+// this point.
 void MeasureInChild(Peer& peer, const Point& point) {
   const pid_t pid = fork();
   if (pid < 0) Die(std::string("fork: ") + strerror(errno));

@@ -1,5 +1,6 @@
-// gRPC, with one completion queue and one thread a side, which its own benchmarks find fastest for a core a side. Small
-// payloads cross as a field of a protobuf message, large ones as bytes (grpc::ByteBuffer), which nothing copies to serialise.
+// gRPC, with one completion queue and one thread a side, which its own benchmarks find fastest for a core a
+// side. Small payloads cross as a field of a protobuf message, large ones as bytes (grpc::ByteBuffer), which
+// nothing copies to serialise.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <stdio.h>
@@ -49,8 +50,8 @@ class Step {
   virtual void Next(bool ok) = 0;
 };
 
-// One call that the server can have under way. It serves one after the other. `kAccept`: the method of Service that waits for
-// the next.
+// One call that the server can have under way. It serves one after the other. `kAccept`: the method of
+// Service that waits for the next.
 template <typename Message, auto kAccept>
 class ServerCall final : public Step {
  public:

@@ -18,8 +18,9 @@
 namespace hawser::bench::peers {
 namespace {
 
-// The calling thread waits for one call at a time. Of several, callbacks on the pollers' threads get the replies and send the
-// next calls. The observer takes one reply at a time, so callbacks of several pollers take turns.
+// The calling thread waits for one call at a time. Of several, callbacks on the pollers' threads get the
+// replies and send the next calls. The observer takes one reply at a time, so callbacks of several pollers
+// take turns.
 class HawserClient final : public Client {
  public:
   HawserClient(const std::string& address, const ChannelOptions& options, const Load& load,

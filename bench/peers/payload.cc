@@ -36,7 +36,8 @@ void Die(const std::string& what) {
 }
 
 void KeepFreedPages() {
-  // M_MMAP_THRESHOLD cannot exceed 32 MiB. The arenas of other threads than the first unmap what they grow by.
+  // M_MMAP_THRESHOLD cannot exceed 32 MiB. The arenas of other threads than the first unmap what they grow
+  // by.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   mallopt(M_ARENA_MAX, 1);

@@ -1,5 +1,5 @@
-// The floor: plain sockets that block, with nothing in between. There are no messages on the wire, only payloads of a size
-// that both sides know.
+// The floor: plain sockets that block, with nothing in between. There are no messages on the wire, only
+// payloads of a size that both sides know.
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -62,8 +62,8 @@ class PingPongClient final : public Client {
   bool in_flight_ = false;
 };
 
-// One connection with several calls in flight. What is due is sent with as few system calls as possible, and so are replies
-// received.
+// One connection with several calls in flight. What is due is sent with as few system calls as possible, and
+// so are replies received.
 class Stream {
  public:
   Stream(RawSocket socket, const Load& load, Observer& observer)

@@ -1,6 +1,7 @@
-// Apache Thrift: the binary protocol in frames, with serialisers that the compiler specialises for both, and a thread for
-// each connection of the server. Its client waits for one call at a time; to keep several in flight on a connection, this
-// one calls the two halves of the generated methods (send_echo, recv_echo) itself.
+// Apache Thrift: the binary protocol in frames, with serialisers that the compiler specialises for both, and
+// a thread for each connection of the server. Its client waits for one call at a time; to keep several in
+// flight on a connection, this one calls the two halves of the generated methods (send_echo, recv_echo)
+// itself.
 #include <stdio.h>
 #include <thrift/protocol/TBinaryProtocol.h>
 #include <thrift/server/TThreadedServer.h>
@@ -54,8 +55,8 @@ std::shared_ptr<TFramedTransport> Framed(std::shared_ptr<TTransport> socket) {
   return std::make_shared<TFramedTransport>(std::move(socket), Limits());
 }
 
-// What a side has received and not looked at yet, so that several small frames take one system call. Frames alone take two
-// each, which costs a tenth to a half more time for a small call.
+// What a side has received and not looked at yet, so that several small frames take one system call. Frames
+// alone take two each, which costs a tenth to a half more time for a small call.
 class Received final : public TBufferedTransport {
  public:
   explicit Received(std::shared_ptr<TTransport> socket)
@@ -136,8 +137,8 @@ class Connection {
   std::deque<int> calls_;  // In flight, in the order of their replies.
 };
 
-// A thread that sends. A client that sends large requests while nothing reads the replies, and a server that sends these while
-// it reads no requests, would wait for each other for ever.
+// A thread that sends. A client that sends large requests while nothing reads the replies, and a server that
+// sends these while it reads no requests, would wait for each other for ever.
 class Sender {
  public:
   explicit Sender(std::function<void(int)> send) : send_(std::move(send)), thread_([this] { Run(); }) {}

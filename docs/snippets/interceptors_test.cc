@@ -12,7 +12,8 @@ namespace pages {
 namespace {
 
 // snippet: interceptor
-// Counts the calls that handlers have answered, by method and status code. Refuses those without a known tenant.
+// Counts the calls that handlers have answered, by method and status code. Refuses those without a known
+// tenant.
 class Counting : public hawser::Interceptor {
  public:
   absl::StatusOr<std::unique_ptr<Call>> Begin(const Beginning& call) override {

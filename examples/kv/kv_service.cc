@@ -24,7 +24,8 @@ constexpr size_t kKeysWithValuesMax = 100;
 constexpr uint64_t kPageKeyBytesMax = 64 << 10;
 constexpr uint64_t kPageValueBytesMax = 1 << 20;
 
-// Smaller values are copied into a reply. In a page with many values only a larger value is worth a segment of its own.
+// Smaller values are copied into a reply. In a page with many values only a larger value is worth a segment
+// of its own.
 constexpr size_t kReferredMin = 2 << 10;
 constexpr size_t kReferredInPageMin = 16 << 10;
 
@@ -60,14 +61,15 @@ uint64_t NewHistory() {
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, std::numeric_limits<uint64_t>::max());
 }
 
-// Whether the rest of the value's last word is 0, as every Hawser client leaves it. ServerContext::Attach() copies a value
-// that is followed by something else, whatever its size, for each client that gets it.
+// Whether the rest of the value's last word is 0, as every Hawser client leaves it. ServerContext::Attach()
+// copies a value that is followed by something else, whatever its size, for each client that gets it.
 bool EndsInZeros(capnp::Data::Reader bytes) {
   const size_t rest = -bytes.size() % sizeof(capnp::word);
   return std::all_of(bytes.end(), bytes.end() + rest, [](uint8_t byte) { return byte == 0; });
 }
 
-// Keeps the value of a request. Counts the memory that it holds, which may be more than the size of the value.
+// Keeps the value of a request. Counts the memory that it holds, which may be more than the size of the
+// value.
 Value Keep(hawser::ServerContext& context, capnp::Data::Reader bytes) {
   hawser::KeptBytes kept = context.KeepBytes(bytes);
   return {kept.bytes, std::move(kept.owner), kept.memory_bytes};

@@ -21,9 +21,9 @@ uint64_t ReceivesMax(uint64_t limit_bytes) { return limit_bytes / 4 * 3; }
 // When receives take more than this, the server closes newcomers, so that the next client finds room.
 uint64_t NearlyAll(uint64_t receives_max_bytes) { return receives_max_bytes / 8 * 7; }
 
-// The receives of one host. A client that has sent a message makes no room, and a host with many of them would keep all
-// others out. One connection more than NearlyAll() is always within it, so that a host's newcomers make room before the
-// host is refused, also in a pool for a few connections.
+// The receives of one host. A client that has sent a message makes no room, and a host with many of them
+// would keep all others out. One connection more than NearlyAll() is always within it, so that a host's
+// newcomers make room before the host is refused, also in a pool for a few connections.
 uint64_t HostMax(uint64_t receives_max_bytes, uint64_t connection_bytes) {
   return std::max(receives_max_bytes / 16 * 15, NearlyAll(receives_max_bytes) + connection_bytes);
 }

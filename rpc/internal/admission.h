@@ -12,9 +12,9 @@
 namespace hawser::internal {
 
 // Decides which connections a server accepts. It bounds them in all, by host, and by the memory for their
-// receives, in all and by host, so that each pool keeps enough for messages, and for the receives of other hosts. A session
-// whose client has sent nothing since its handshake is a newcomer. When there are too many newcomers, the server closes the oldest one of the host
-// that has the most.
+// receives, in all and by host, so that each pool keeps enough for messages, and for the receives of other
+// hosts. A session whose client has sent nothing since its handshake is a newcomer. When there are too many
+// newcomers, the server closes the oldest one of the host that has the most.
 //
 // Thread:   any, under its owner's lock.
 // Failure:  ResourceExhausted, with a text that fits a rejection.

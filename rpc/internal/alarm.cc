@@ -27,7 +27,8 @@ void Alarm::Start(absl::Duration after) {
       if (!keep->callback_) return;
     }
     keep->self_ = keep;
-    // On the poller, as Forget(), which takes it out of the scope: so it is not there any more when it is destroyed.
+    // On the poller, as Forget(), which takes it out of the scope: so it is not there any more when it is
+    // destroyed.
     const bool is_late = keep->scope_ != nullptr && !keep->scope_->Add(*keep);
     keep->is_cancelled_ = is_late;
     keep->poller_.timers().Set(keep->timer_, is_late ? keep->poller_.now_ns() : when_ns);

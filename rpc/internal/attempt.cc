@@ -123,8 +123,8 @@ void Attempt::Dial(const SocketAddress& address) {
   links_.push_back(std::move(link));
 }
 
-// Sets none while kAtOnceMax are being tried: the next address then waits until one of them fails. A short timeout is
-// divided among the addresses.
+// Sets none while kAtOnceMax are being tried: the next address then waits until one of them fails. A short
+// timeout is divided among the addresses.
 void Attempt::SetNextTimer() {
   if (next_ == addresses_.size() || links_.size() == kAtOnceMax) return;
   const int64_t left_ns = std::max<int64_t>(0, give_up_ns_ - poller_.now_ns());

@@ -47,8 +47,8 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
 
  private:
   void OnResolved(absl::StatusOr<std::vector<SocketAddress>> addresses);
-  // Dials the next address, if there is one. Called only while fewer than kAtOnceMax are being tried. Fails if nothing is
-  // left to wait for.
+  // Dials the next address, if there is one. Called only while fewer than kAtOnceMax are being tried. Fails
+  // if nothing is left to wait for.
   void TryNext();
   void Dial(const SocketAddress& address);
   void SetNextTimer();

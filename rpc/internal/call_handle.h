@@ -77,7 +77,8 @@ class CallHandle {
 
   void Cancel();
 
-  // An alarm on the poller of the channel, not started. `callback`: see Alarm. nullptr: in a child after fork().
+  // An alarm on the poller of the channel, not started. `callback`: see Alarm. nullptr: in a child after
+  // fork().
   std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
 
  private:

@@ -22,7 +22,8 @@ struct ChannelCounts {
   uint64_t failed_attempts = 0;  // At every address of the server.
 };
 
-// The channels of this process that dial, for the snapshots of its servers: a server that is slow may wait for another.
+// The channels of this process that dial, for the snapshots of its servers: a server that is slow may wait
+// for another.
 // Thread: any.
 class ChannelList {
  public:
@@ -44,7 +45,8 @@ class ChannelList {
     const std::string address_;
     const Count& calls_waiting_;
     std::atomic<ChannelState> state_{ChannelState::kConnecting};
-    // Of one channel: at one attempt each millisecond they last for 50 days, and a channel waits for seconds between two.
+    // Of one channel: at one attempt each millisecond they last for 50 days, and a channel waits for seconds
+    // between two.
     std::atomic<uint32_t> connects_{0}, losses_{0}, failed_attempts_{0};
   };
 

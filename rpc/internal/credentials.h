@@ -10,9 +10,9 @@
 
 namespace hawser::internal {
 
-// Reads the files of `credentials`, which `option` has ("ServerOptions::credentials"). The log tells why files that
-// have changed cannot be used. InvalidArgument: see tls::Context::Create() and, for a server, UseForServer(); the text
-// names `option`.
+// Reads the files of `credentials`, which `option` has ("ServerOptions::credentials"). The log tells why
+// files that have changed cannot be used. InvalidArgument: see tls::Context::Create() and, for a server,
+// UseForServer(); the text names `option`.
 // Thread: any.
 absl::StatusOr<std::shared_ptr<tls::Context>> LoadCredentials(const TlsCredentials& credentials,
                                                               absl::string_view option, tls::Side side);

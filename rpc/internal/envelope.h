@@ -10,8 +10,8 @@
 #include "hawser/base/endian.h"
 
 // The envelope of a request or a response: the fields beside its body, which transport/ carries and does not
-// read. Little-endian. Unknown bits are refused, not ignored: once there is a release, peers agree on new ones in the
-// handshake. Field table: rpc/PROTOCOL.md.
+// read. Little-endian. Unknown bits are refused, not ignored: once there is a release, peers agree on new
+// ones in the handshake. Field table: rpc/PROTOCOL.md.
 namespace hawser::internal {
 
 //   offset  bytes

@@ -70,7 +70,8 @@ absl::Status StatusOfTooLarge(absl::string_view builder, absl::string_view what)
                    what, ")"));
 }
 
-// In the place of the text of an exception, which may name what a peer must not know: a file, a query, a password.
+// In the place of the text of an exception, which may name what a peer must not know: a file, a query, a
+// password.
 constexpr absl::string_view kTextIsLogged = "its text is in the log of that process";
 
 // `who`: the code that threw it. `what`: its description, or kTextIsLogged.

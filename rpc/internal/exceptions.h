@@ -13,7 +13,8 @@ namespace hawser::internal {
 // The status for the exception that is being handled, which `who` threw ("the handler"). The mapping is at
 // InvokeHandler(). Its text has that of the exception: for the log of this process only.
 absl::Status StatusOfException(absl::string_view who);
-// The same for a peer: without the text of the exception, which may name what the peer must not know. Log that.
+// The same for a peer: without the text of the exception, which may name what the peer must not know. Log
+// that.
 absl::Status StatusOfExceptionForPeer(absl::string_view who);
 absl::Status StatusOfMalformed(const kj::Exception& exception);
 void ReportException(absl::string_view what, absl::string_view whose);

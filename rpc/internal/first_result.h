@@ -17,8 +17,8 @@
 
 namespace hawser::internal {
 
-// What a FirstOf shares with its calls, whose results come on any thread: the first reply, and the coroutine that
-// waits for it.
+// What a FirstOf shares with its calls, whose results come on any thread: the first reply, and the coroutine
+// that waits for it.
 // Thread:   any.
 // Lifetime: shared by the FirstOf, its calls and an alarm.
 class FirstResult final : public std::enable_shared_from_this<FirstResult> {
@@ -33,11 +33,13 @@ class FirstResult final : public std::enable_shared_from_this<FirstResult> {
   // There is a reply, or no call is under way.
   bool IsDecided() const;
   bool has_reply() const;
-  // Resumes `waiting` once that is so, or after `time` at the latest. Infinite: no alarm. False: it is so already.
+  // Resumes `waiting` once that is so, or after `time` at the latest. Infinite: no alarm. False: it is so
+  // already.
   bool Suspend(std::coroutine_handle<> waiting, absl::Duration time);
   // The coroutine that waits is being destroyed.
   void Abandon();
-  // The reply; the error that came last if there is none; FailedPrecondition if nothing was added, or it was taken.
+  // The reply; the error that came last if there is none; FailedPrecondition if nothing was added, or it was
+  // taken.
   CallResult Take();
 
  private:

@@ -25,9 +25,9 @@ namespace hawser::internal {
 
 // What a server says of its health, and the service that says it (rpc/hawser/health.capnp).
 //
-// Each watch has at most one call of its client under way. What changes meanwhile is told once that call has ended, so a
-// slow client holds nothing but its watches. A client that could not be told is told again after a second, for as long as
-// its connection lives.
+// Each watch has at most one call of its client under way. What changes meanwhile is told once that call has
+// ended, so a slow client holds nothing but its watches. A client that could not be told is told again after
+// a second, for as long as its connection lives.
 // Thread:   any. A thread of its own tells again, from the first failure on until Close().
 // Lifetime: shared by its server and the calls to watchers.
 class HealthBoard final : public Service, public std::enable_shared_from_this<HealthBoard> {
@@ -41,11 +41,13 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   void Open(const std::vector<std::string>& services);
   // "": the server as a whole. No effect after Close().
   void Set(absl::string_view service, bool serves);
-  // Nothing serves any more. Waits until the watchers were told, but not beyond `deadline`, and half a second at most.
+  // Nothing serves any more. Waits until the watchers were told, but not beyond `deadline`, and half a second
+  // at most.
   void Close(absl::Time deadline);
 
   // What the method `watch` does. `client`, over which it is told, may be null: then it offers no services.
-  // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in all.
+  // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in
+  // all.
   absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
 
  private:
@@ -74,7 +76,8 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // All watches for which MarkDue() is true: the caller tells them, without the lock.
   Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Marks `watch` as being told the present status. False: its client was told that already, or a call to it is under way.
+  // Marks `watch` as being told the present status. False: its client was told that already, or a call to it
+  // is under way.
   bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Looks at the next few clients: what a client can cause is bounded, however many others there are.

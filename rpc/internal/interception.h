@@ -28,7 +28,8 @@ class Interception {
     if (call != nullptr) begun_.push_back(std::move(call));
   }
   bool begun() const { return !begun_.empty(); }
-  // Calls OnEnd() of those that have begun, each once. `poller`: that of the call, on which this thread may be.
+  // Calls OnEnd() of those that have begun, each once. `poller`: that of the call, on which this thread may
+  // be.
   void End(transport::Poller& poller, const char* method, const absl::Status& status);
 
  private:

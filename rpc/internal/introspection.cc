@@ -64,7 +64,8 @@ void Introspector::AddMethods(MethodTable& table) {
 absl::Status Introspector::Ask(ServerContext& context) {
   const absl::StatusOr<transport::Uri> uri = transport::ParseUri(context.peer_address());
   const SocketAddress address = AddressOf(uri);
-  // Only the kernel's TCP says truly that a peer is on this machine; over RDMA its own request says where it comes from.
+  // Only the kernel's TCP says truly that a peer is on this machine; over RDMA its own request says where it
+  // comes from.
   const bool is_local = address.is_loopback() && uri->scheme == transport::kFallbackScheme;
   if (who_ != Introspection::kEveryone && !is_local) {
     return absl::PermissionDeniedError(absl::StrCat(

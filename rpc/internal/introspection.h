@@ -24,15 +24,16 @@ namespace hawser::internal {
 
 // The service of rpc/hawser/introspection.capnp: gives a server's snapshot to clients that may have it.
 //
-// A snapshot waits for pollers, so the handler, which runs on one, leaves its call to a thread. That thread takes one snapshot
-// for all calls that wait, and no other within kAgeNs. So however many clients ask, they cost the server four snapshots a
-// second at most, and the copies that they get.
+// A snapshot waits for pollers, so the handler, which runs on one, leaves its call to a thread. That thread
+// takes one snapshot for all calls that wait, and no other within kAgeNs. So however many clients ask, they
+// cost the server four snapshots a second at most, and the copies that they get.
 // Thread:   any. The thread, of lower priority, starts at the first call and runs until Close().
 // Lifetime: that of its server, which calls Close() before what the source uses ends.
 // Failure:  a call gets an error, and the service goes on: see the schema.
 class Introspector final : public Service {
  public:
-  // Fills in what the server is doing: see Server::FillIn(). On the thread of the Introspector. Not after Close().
+  // Fills in what the server is doing: see Server::FillIn(). On the thread of the Introspector. Not after
+  // Close().
   using Source = std::function<void(observe::wire::Snapshot::Builder snapshot)>;
 
   // How old an answer may be.
@@ -79,8 +80,8 @@ class Introspector final : public Service {
   int64_t taken_ns_ = 0;
 };
 
-// Leaves parts of `snapshot` out, in the order of introspection.capnp, until it has `bytes_max` at most or all of these are
-// gone. connectionsLeftOut, callsLeftOut and channelsLeftOut count what is left out.
+// Leaves parts of `snapshot` out, in the order of introspection.capnp, until it has `bytes_max` at most or
+// all of these are gone. connectionsLeftOut, callsLeftOut and channelsLeftOut count what is left out.
 void CutSnapshot(observe::wire::Snapshot::Builder snapshot, uint64_t bytes_max);
 
 }  // namespace hawser::internal

@@ -92,8 +92,8 @@ absl::Status Link::DialReverse(const transport::SessionToken& session) {
   return absl::OkStatus();
 }
 
-// The services are called only by the server that the channel calls. Requests that came with the end of the handshake
-// are not served either: the connection is closed before it looks at them.
+// The services are called only by the server that the channel calls. Requests that came with the end of the
+// handshake are not served either: the connection is closed before it looks at them.
 void Link::OnServingReady() {
   if (reverse_->peer_identity() == *peer_identity_) return BecomeReady();
   const absl::Status why = absl::UnauthenticatedError(absl::StrCat(

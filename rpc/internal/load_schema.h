@@ -5,8 +5,8 @@
 
 namespace hawser::internal {
 
-// For MethodTable::Interface::load_schema, of a generated interface. In a header of its own, since only what implements
-// services includes it.
+// For MethodTable::Interface::load_schema, of a generated interface. In a header of its own, since only what
+// implements services includes it.
 template <typename Interface>
 void LoadSchema(capnp::SchemaLoader& loader) {
   loader.loadCompiledTypeAndDependencies<Interface>();

@@ -11,11 +11,12 @@
 // Metadata in messages: a segment that the envelope names.
 namespace hawser::internal {
 
-// Adds `metadata` to `message` and returns the number of its segment; 0: there is none, or the message cannot be sent
-// (OutgoingMessage::status()).
+// Adds `metadata` to `message` and returns the number of its segment; 0: there is none, or the message cannot
+// be sent (OutgoingMessage::status()).
 uint16_t AddMetadata(const Metadata& metadata, transport::OutgoingMessage& message);
 
-// That of `message`, whose envelope says that it is in `segment`; empty if that is 0. InvalidArgument: malformed.
+// That of `message`, whose envelope says that it is in `segment`; empty if that is 0. InvalidArgument:
+// malformed.
 absl::StatusOr<MetadataView> MetadataIn(const transport::IncomingMessage& message, uint16_t segment);
 
 // The same of a message in which it was found well-formed.

@@ -28,8 +28,8 @@ inline size_t StatusIndex(absl::StatusCode code) {
 
 // Calls that have ended.
 struct EndedCalls {
-  // By status code. OK has a count of its own, although `latency` counts all calls: a difference of two counts that are read at
-  // different moments may go back.
+  // By status code. OK has a count of its own, although `latency` counts all calls: a difference of two
+  // counts that are read at different moments may go back.
   std::array<Count, kStatusCodes> ended;
   observe::Histogram latency;
 };
@@ -55,8 +55,8 @@ struct MethodCounts : EndedCalls {
   Count request_bytes, response_bytes;
 };
 
-// The slowest calls of late: of this minute and of the one before. A minute ends with the first call, or Take(), that comes
-// after it; so a poller that is busy keeps the latest also while nothing takes them.
+// The slowest calls of late: of this minute and of the one before. A minute ends with the first call, or
+// Take(), that comes after it; so a poller that is busy keeps the latest also while nothing takes them.
 // Thread: Add(): on the poller. The rest: any.
 class SlowCalls {
  public:
@@ -94,9 +94,9 @@ class SlowCalls {
   std::vector<Call> now_ ABSL_GUARDED_BY(mutex_), before_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What a poller counts of the calls that it serves: each call ends in ServingConnection::CountEnd() or CountFailure(), and a
-// snapshot reads it (server_snapshot.cc). Memory for a method is taken at its first call, some 2 KiB, so that a server of a
-// thousand methods does not pay for those that are never called.
+// What a poller counts of the calls that it serves: each call ends in ServingConnection::CountEnd() or
+// CountFailure(), and a snapshot reads it (server_snapshot.cc). Memory for a method is taken at its first
+// call, some 2 KiB, so that a server of a thousand methods does not pay for those that are never called.
 // Thread: written on the poller, read from any.
 class ServingCounters {
  public:
@@ -112,8 +112,8 @@ class ServingCounters {
   Count calls_running;  // Subtracts, too.
   Count calls_total;
   SlowCalls slow_calls;
-  // When the poller last came back from a handler, on its clock; only on the poller. Handlers that run later in the turn
-  // have waited until then.
+  // When the poller last came back from a handler, on its clock; only on the poller. Handlers that run later
+  // in the turn have waited until then.
   int64_t handler_end_ns = 0;
 
   // On the poller.

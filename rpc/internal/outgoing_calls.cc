@@ -118,8 +118,8 @@ OutgoingCalls::View OutgoingCalls::Look(size_t totals_max) const {
   if (has_other) view.totals.push_back({kOther, kOther, 0, 0, without_target});
   for (const auto* const targets : {&with_channels, &without_channels}) {
     for (const auto& [target, of_pollers] : *targets) {
-      // The same method on several pollers is one, and so are two of the same name, as schemas in different folders may have:
-      // Prometheus refuses a series that is there twice.
+      // The same method on several pollers is one, and so are two of the same name, as schemas in different
+      // folders may have: Prometheus refuses a series that is there twice.
       std::map<absl::string_view, std::vector<const Target::OfMethod*>> by_name;
       for (const std::shared_ptr<Target>& each : of_pollers.targets) {
         const Target::OfMethod* of = each->first_.load(std::memory_order_acquire);

@@ -22,14 +22,17 @@
 
 namespace hawser::internal {
 
-// The calls that this process makes, by target and method, since it began: channels come and go, the counts stay.
+// The calls that this process makes, by target and method, since it began: channels come and go, the counts
+// stay.
 // Thread: any.
 class OutgoingCalls {
  public:
-  // Different targets. At one of these limits the one that has been without channels for longest makes room for a new one: its
-  // calls are those of kOther from then on. If all have channels, a further target is kOther.
+  // Different targets. At one of these limits the one that has been without channels for longest makes room
+  // for a new one: its calls are those of kOther from then on. If all have channels, a further target is
+  // kOther.
   static constexpr size_t kTargetsMax = 1000;
-  // Methods, those of each target and each poller counted apart: some 2 KiB each. What is beyond is the method kOther.
+  // Methods, those of each target and each poller counted apart: some 2 KiB each. What is beyond is the
+  // method kOther.
   static constexpr size_t kMethodsMax = 8192;
   static constexpr char kOther[] = "(other)";
   // The target of calls to the clients of a server (ServerContext::peer()).
@@ -65,8 +68,8 @@ class OutgoingCalls {
       OfMethod* next = nullptr;
       EndedCalls calls;
     };
-    // So many methods are found without a look into `by_id_`; two of the same place by turns are not. Few, since idle channels
-    // have them, too.
+    // So many methods are found without a look into `by_id_`; two of the same place by turns are not. Few,
+    // since idle channels have them, too.
     static constexpr size_t kPlaces = 8;
 
     static size_t PlaceOf(const Method& method) { return (method.interface_id + method.ordinal) % kPlaces; }
@@ -85,8 +88,8 @@ class OutgoingCalls {
     OfMethod* other_ = nullptr;
   };
 
-  // By which one channel counts its calls. Empty, it has none. It may be destroyed on any thread, after its last Add(), and in a
-  // child after fork().
+  // By which one channel counts its calls. Empty, it has none. It may be destroyed on any thread, after its
+  // last Add(), and in a child after fork().
   class Counting {
    public:
     Counting() = default;
@@ -134,7 +137,8 @@ class OutgoingCalls {
 
  private:
   struct OfPollers {
-    // One for each poller that has, or had, channels to the target; one without channels goes to the next poller.
+    // One for each poller that has, or had, channels to the target; one without channels goes to the next
+    // poller.
     std::vector<std::shared_ptr<Target>> targets;
     uint64_t used = 0;  // The number of the last To() for it.
   };

@@ -6,8 +6,10 @@
 
 namespace hawser::internal {
 
-// What a snapshot says of the process, whether it has a server or not: what it uses, its channels, and the calls that it has made.
-// Thread: any. Reads files below /proc, which takes a millisecond, and more with many thousands of open files.
+// What a snapshot says of the process, whether it has a server or not: what it uses, its channels, and the
+// calls that it has made.
+// Thread: any. Reads files below /proc, which takes a millisecond, and more with many thousands of open
+//         files.
 void FillInOfProcess(observe::wire::Snapshot::Builder snapshot);
 
 // Calls that have ended, their statuses, and their latencies unless there are none.

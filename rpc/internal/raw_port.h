@@ -15,8 +15,8 @@
 
 namespace hawser::internal {
 
-// A port that serves one connection without Hawser, for a client that measures what the network alone takes. The
-// connection comes from the host of the client, and shows the token.
+// A port that serves one connection without Hawser, for a client that measures what the network alone takes.
+// The connection comes from the host of the client, and shows the token.
 // Thread:   any. A thread of its own waits for the connection and serves it.
 // Lifetime: the destructor ends the connection, and joins the thread.
 // Failure:  what a peer does wrong ends its connection.
@@ -50,7 +50,8 @@ class RawPort {
 
   const Options& options() const { return options_; }
 
-  // `on_end` runs once, on the thread of the port, as the last thing that it does. ResourceExhausted: the system has no thread.
+  // `on_end` runs once, on the thread of the port, as the last thing that it does. ResourceExhausted: the
+  // system has no thread.
   absl::Status Start(std::function<void()> on_end);
   // For the destructor of what has Run(), after Stop().
   void Join();

@@ -44,8 +44,8 @@ Verdict Read(Unknown& unknown, const RawPort::Token& token) {
   return difference == 0 ? Verdict::kRight : Verdict::kWrong;
 }
 
-// Accepts what waits, and keeps what is of the right host. The one that has sent the token already, as most do that have it,
-// goes to `right`. False: no more can come.
+// Accepts what waits, and keeps what is of the right host. The one that has sent the token already, as most
+// do that have it, goes to `right`. False: no more can come.
 bool Accept(int listener, const RawPort::Options& options, std::vector<Unknown>& unknown, UniqueFd& right) {
   for (int i = 0; i < kAcceptsMax && !right.is_open(); ++i) {
     sockaddr_storage from = {};

@@ -17,15 +17,17 @@ namespace hawser::internal {
 
 // A raw port of TCP.
 //
-// The connection is the first one that comes from the right host and begins with the token. Others are closed: those of
-// other hosts at once, the oldest of this host when more than kUnknownMax have not sent the whole token yet.
+// The connection is the first one that comes from the right host and begins with the token. Others are
+// closed: those of other hosts at once, the oldest of this host when more than kUnknownMax have not sent the
+// whole token yet.
 class RawSocketPort final : public RawPort {
  public:
   static constexpr size_t kUnknownMax = 16;
   // What the peer may ask for at once (measure::ServeRaw()).
   static constexpr uint64_t kBytesMax = 16 << 20;
 
-  // ResourceExhausted: the system has no thread or file for it. Or another error of socket(2), bind(2), with the address.
+  // ResourceExhausted: the system has no thread or file for it. Or another error of socket(2), bind(2), with
+  // the address.
   static absl::StatusOr<std::unique_ptr<RawPort>> Open(const Options& options, measure::RawService service,
                                                        std::function<void()> on_end);
   ~RawSocketPort() override;

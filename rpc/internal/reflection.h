@@ -34,7 +34,8 @@ class Reflection final : public Service {
 
   const MethodTable& methods_;
   absl::Mutex mutex_;
-  // Loaded when they are first asked for, and kept: a client that asks again and again costs no more than the answers.
+  // Loaded when they are first asked for, and kept: a client that asks again and again costs no more than the
+  // answers.
   std::map<uint64_t, std::unique_ptr<const Nodes>> nodes_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -79,8 +79,9 @@ class ServerCall {
   int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
   MethodCounts* counts() const { return counts_; }
   uint64_t request_bytes() const { return request_->body_bytes(); }
-  // Where the time of a call that has taken `all_ns` went. Without an executor it has waited for the handlers that the
-  // poller ran before it in the same turn, until `poller_free_ns`: ServingCounters::handler_end_ns before its own end.
+  // Where the time of a call that has taken `all_ns` went. Without an executor it has waited for the handlers
+  // that the poller ran before it in the same turn, until `poller_free_ns`: ServingCounters::handler_end_ns
+  // before its own end.
   struct Times {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
@@ -152,7 +153,8 @@ class ServerCall {
   MethodCounts* counts_ = nullptr;  // Of its method.
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
-  // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else 0.
+  // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else
+  // 0.
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;
@@ -166,7 +168,8 @@ class ServerCall {
   bool is_traced_ = false;  // The request came with a trace.
   absl::Status status_;     // Of the answer that is on the way to the poller.
   bool deferred_ = false;   // Used on the handler's thread.
-  // The answer is an error that the handler returned after Defer(): the metadata belongs to the DeferredCall's thread.
+  // The answer is an error that the handler returned after Defer(): the metadata belongs to the
+  // DeferredCall's thread.
   bool errs_after_defer_ = false;
   // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an
   // OnCancel() callback that is due.

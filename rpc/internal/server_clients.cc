@@ -1,4 +1,5 @@
-// How a ServerCore meets clients: admits and assigns their connections, finds their sessions, and hears of their ends.
+// How a ServerCore meets clients: admits and assigns their connections, finds their sessions, and hears of
+// their ends.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -15,8 +16,8 @@ namespace {
 // noticeably.
 constexpr int64_t kBusyNs = 1'000'000;
 
-// New connections that may wait for one poller, which a handler may hold. Each takes a file descriptor. A host with more
-// of them than its share would have those of all others refused.
+// New connections that may wait for one poller, which a handler may hold. Each takes a file descriptor. A
+// host with more of them than its share would have those of all others refused.
 constexpr uint32_t kWaitingMax = 256;
 constexpr uint32_t kWaitingOfHostMax = 192;
 
@@ -64,8 +65,8 @@ void ServerCore::OnPeer(Pollers& pollers, transport::PeerRequest request) {
   });
 }
 
-// On the front desk, which no handler holds. A proof is no connection: it ends within seconds, and its table has bounds.
-// A server that does not listen over RDMA takes none.
+// On the front desk, which no handler holds. A proof is no connection: it ends within seconds, and its table
+// has bounds. A server that does not listen over RDMA takes none.
 void ServerCore::AcceptProof(const Pollers& pollers, transport::PeerRequest request) {
   if (pollers.proof_desk == nullptr) {
     return request.Refuse(absl::UnauthenticatedError("this server takes no proofs of who connects"));

@@ -35,8 +35,9 @@ std::vector<ServerCore::NamedPoller> ServerCore::AllServing() const {
   return all;
 }
 
-// One report in the making. Its poller fills it in, some sessions in each turn, so that calls do not wait for all of them.
-// Others read the report only after `done`. ServingPoller refers to it, so that End() can stop it.
+// One report in the making. Its poller fills it in, some sessions in each turn, so that calls do not wait for
+// all of them. Others read the report only after `done`. ServingPoller refers to it, so that End() can stop
+// it.
 struct ServerCore::Gathering {
   explicit Gathering(uint64_t its_number) : number(its_number) {}
 
@@ -91,7 +92,8 @@ PollerReports ServerCore::GatherReports(const std::vector<NamedPoller>& pollers)
   const absl::Time give_up = absl::Now() + kPatience;
   for (const std::shared_ptr<Gathering>& gathering : gatherings) {
     bool done = gathering->done.WaitForNotificationWithDeadline(give_up);
-    // It is busy, or has many sessions. Or it has been held since: that is waited for once, not by each snapshot.
+    // It is busy, or has many sessions. Or it has been held since: that is waited for once, not by each
+    // snapshot.
     if (const int64_t begun_unix_ns = gathering->begun_unix_ns.load(std::memory_order_relaxed);
         !done && begun_unix_ns != 0) {
       done = gathering->done.WaitForNotificationWithDeadline(absl::FromUnixNanos(begun_unix_ns) +

@@ -61,8 +61,8 @@ absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersForProofs() {
     const auto tcp = pollers_.find({scheme, ""});
     if (phase_ == Phase::kServing && tcp != pollers_.end()) return tcp->second.get();
   }
-  // One poller, which sleeps: only the front desk has something to do, and the cores of ServerOptions::poller are those of
-  // the pollers over RDMA.
+  // One poller, which sleeps: only the front desk has something to do, and the cores of ServerOptions::poller
+  // are those of the pollers over RDMA.
   return PollersFor({scheme, kForProofs}, [&]() -> absl::StatusOr<std::shared_ptr<transport::Runtime>> {
     if (options_.runtime != nullptr && options_.runtime->prove_over() != nullptr) {
       return options_.runtime->prove_over();

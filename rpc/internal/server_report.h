@@ -81,7 +81,8 @@ kj::StringPtr ToKj(const Bytes& text) {
 // Fills in connections, of which there are 1,000 at most, and their totals. `fabrics`: those of the pollers.
 void FillInConnections(const std::vector<std::string>& fabrics, const PollerReports& reports,
                        observe::wire::Snapshot::Builder snapshot);
-// Fills in the oldest calls in flight, 200 at most, and how many there are besides. The snapshot has its server already.
+// Fills in the oldest calls in flight, 200 at most, and how many there are besides. The snapshot has its
+// server already.
 void FillInCalls(const PollerReports& reports, observe::wire::Snapshot::Builder snapshot);
 // Fills in the slowest of these, 16 at most.
 void FillInSlowest(std::vector<SlowCalls::Call> slowest, observe::wire::Snapshot::Builder snapshot);

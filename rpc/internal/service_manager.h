@@ -3,8 +3,8 @@
 
 #include "absl/strings/string_view.h"
 
-// Tells the service manager that started this process, if it wants to know (systemd, Type=notify), when it serves: by the
-// datagrams of sd_notify(3) to $NOTIFY_SOCKET.
+// Tells the service manager that started this process, if it wants to know (systemd, Type=notify), when it
+// serves: by the datagrams of sd_notify(3) to $NOTIFY_SOCKET.
 // Thread:  any. Blocks for a second at most.
 // Failure: what cannot be told is logged once.
 namespace hawser::internal {

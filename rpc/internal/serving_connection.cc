@@ -346,7 +346,8 @@ inline ServingConnection::Served ServingConnection::Find(uint64_t interface_id, 
 
 absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal) const {
   const MethodTable& methods = serving_->methods;
-  // What there is to call is told only to callers that may call it, and `authorize` knows methods, not interfaces.
+  // What there is to call is told only to callers that may call it, and `authorize` knows methods, not
+  // interfaces.
   if (serving_->authorize) return UnservedError("the server implements no such method");
   if (const absl::string_view name = methods.InterfaceName(interface_id); !name.empty()) {
     return UnservedError(

@@ -9,7 +9,8 @@
 namespace hawser::internal {
 namespace {
 
-// How often CloseUnlessHeard() looks whether the poller has read what the client sent, and whether it was a message.
+// How often CloseUnlessHeard() looks whether the poller has read what the client sent, and whether it was a
+// message.
 constexpr absl::Duration kUnheardInterval = absl::Milliseconds(10);
 // How often it looks at most: a client that trickles bytes always has some on the way.
 constexpr int kUnheardLooksMax = 100;
@@ -42,9 +43,9 @@ absl::Status Session::Accept(transport::PeerRequest request) {
   return serving_.Accept(std::move(request), options_.connection, token_);
 }
 
-// The identity is compared, because otherwise a handler that has authorized one client could push to another. Without TLS
-// the token crosses the network unencrypted, so the host is compared; the runtime because a fabric casts each request that
-// it accepts to its own type.
+// The identity is compared, because otherwise a handler that has authorized one client could push to another.
+// Without TLS the token crosses the network unencrypted, so the host is compared; the runtime because a
+// fabric casts each request that it accepts to its own type.
 absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
                                    const PeerIdentity& identity) const {
   if (&runtime != runtime_.get()) {

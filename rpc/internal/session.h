@@ -26,8 +26,8 @@ struct InServingPoller;
 
 // One client of a server: the connection that carries its calls and, if it offers services, a channel over
 // the reverse connection to call those. The channel is closed with either connection. Both connections must
-// come from one host and one identity over one runtime, and so over one fabric and device: a token alone gives no access
-// to the session of another client.
+// come from one host and one identity over one runtime, and so over one fabric and device: a token alone
+// gives no access to the session of another client.
 //
 // Thread:   on the poller of its connections.
 // Lifetime: owned by the server, until OnSessionGone().
@@ -48,7 +48,8 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
     ~Owner() = default;
   };
 
-  // All of these outlive it. The client dials from `peer` and is `identity`; its first connection has `place`.
+  // All of these outlive it. The client dials from `peer` and is `identity`; its first connection has
+  // `place`.
   Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const SocketAddress& peer,
           std::shared_ptr<const PeerIdentity> identity, const Admission::Place& place,
           const ServerOptions& options, std::shared_ptr<const Serving> serving, ServingCounters& counters,
@@ -62,15 +63,16 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   // rejected with the reason, and the owner is not called.
   absl::Status AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
 
-  // Checks whether a connection over `runtime` from `peer`, which is `identity`, may be the reverse one, or a probe of
-  // this session. Thread: any. PermissionDenied: it does not come from the same host and identity over the same runtime.
+  // Checks whether a connection over `runtime` from `peer`, which is `identity`, may be the reverse one, or a
+  // probe of this session. Thread: any. PermissionDenied: it does not come from the same host and identity
+  // over the same runtime.
   absl::Status CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
                             const PeerIdentity& identity) const;
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
-  // Closes the connection, unless a first message of the client is on its way: the poller, busy with a flood of
-  // connections, may have yet to read it. Waits a second for that message at most.
+  // Closes the connection, unless a first message of the client is on its way: the poller, busy with a flood
+  // of connections, may have yet to read it. Waits a second for that message at most.
   void CloseUnlessHeard();
   // On the poller.
   void AddTo(PollerReport& report) const { serving_.AddTo(report, place_.receive_bytes, since_unix_ns_); }

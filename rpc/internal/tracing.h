@@ -57,8 +57,8 @@ struct CarriedTrace {
 };
 using TraceRef = std::shared_ptr<const CarriedTrace>;  // Null: no trace.
 
-// Set by the first sink, for good. From then on any call may have a trace, and has to ask for it. Before, only those have
-// one that came with a traceparent, and what these call.
+// Set by the first sink, for good. From then on any call may have a trace, and has to ask for it. Before,
+// only those have one that came with a traceparent, and what these call.
 inline std::atomic<bool> has_had_sink{false};
 inline bool AnyCallMayHaveTrace() { return has_had_sink.load(std::memory_order_relaxed); }
 
@@ -80,12 +80,14 @@ class TraceScope {
   const TraceRef* const outer_;
 };
 
-// Whether a call that is created now has a trace. `inherited`: that of the handler or callback which makes the call; may be null.
+// Whether a call that is created now has a trace. `inherited`: that of the handler or callback which makes
+// the call; may be null.
 bool HasTrace(const TraceRef& inherited);
 
-// Adds the trace to the metadata of a client's call to `peer_address`. A traceparent that the application has put there
-// takes the place of `inherited`. Metadata that would exceed its bounds with the trace goes without. Returns the span, which
-// ends with the call and has `attributes`, unless these are null; nullptr: there is none.
+// Adds the trace to the metadata of a client's call to `peer_address`. A traceparent that the application has
+// put there takes the place of `inherited`. Metadata that would exceed its bounds with the trace goes
+// without. Returns the span, which ends with the call and has `attributes`, unless these are null; nullptr:
+// there is none.
 std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const std::string& peer_address,
                                                    const TraceRef& inherited, Metadata& metadata,
                                                    std::shared_ptr<SpanAttributes> attributes);
@@ -93,8 +95,8 @@ std::unique_ptr<Interceptor::Call> BeginClientSpan(const Method& method, const s
 // Whether a request came with a trace.
 bool HasTraceIn(MetadataView metadata);
 
-// Sets `trace` to that of a server's call, which arrived `age` ago from `peer_address` with `metadata`; null: it has none.
-// Returns as BeginClientSpan().
+// Sets `trace` to that of a server's call, which arrived `age` ago from `peer_address` with `metadata`; null:
+// it has none. Returns as BeginClientSpan().
 std::unique_ptr<Interceptor::Call> BeginServerSpan(const Method& method, const std::string& peer_address,
                                                    MetadataView metadata, absl::Duration age,
                                                    TraceRef& trace);

@@ -17,8 +17,8 @@ constexpr double kClientMibMore = 24;
 constexpr double kServerMibMore = 36;
 // The last put of each key has one of 64 sizes.
 constexpr double kValueKibMore = Ledger::kClients * ClientRecord::kKeysMax * 64.0 / 1024;
-// A kept value holds at most a quarter more than its bytes and 512 (ServerContext::KeepBytes()); each entry counts some
-// hundred bytes beside.
+// A kept value holds at most a quarter more than its bytes and 512 (ServerContext::KeepBytes()); each entry
+// counts some hundred bytes beside.
 constexpr double kHeldShareMax = 1.25;
 constexpr double kEntryBytesMax = 512 + 512;
 // Messages that are kept for the next call hold 4 KiB each, 256 of them in either of two places.

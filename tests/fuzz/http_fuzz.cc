@@ -1,5 +1,5 @@
-// HTTP requests to the status page, of several connections, in pieces: the shipping service and its bounds on connections, over
-// pipes in memory and on a clock of our own.
+// HTTP requests to the status page, of several connections, in pieces: the shipping service and its bounds on
+// connections, over pipes in memory and on a clock of our own.
 //
 // An input is what a client sends, as it is. The byte 0xfe begins an order to the client; see Play().
 #include <capnp/message.h>
@@ -34,8 +34,8 @@ constexpr char kOrder = '\xfe';
 // The most that one input sends, so that it does not take long.
 constexpr size_t kSentMax = 512 << 10;
 
-// Whether a page may be shown to a request with this Host: the rule of StatusService::Options::loopback_only, said again. Addresses
-// that are not well written, such as 127.1.2.999, may be refused.
+// Whether a page may be shown to a request with this Host: the rule of StatusService::Options::loopback_only,
+// said again. Addresses that are not well written, such as 127.1.2.999, may be refused.
 enum class MaySee { kNo, kPerhaps, kYes };
 MaySee MaySeeIt(absl::string_view host) {
   if (host == "[::1]" || absl::StartsWith(host, "[::1]:")) return MaySee::kYes;
@@ -297,7 +297,8 @@ class World {
     clients_[current_] = nullptr;
   }
   void Run() {
-    // An event loop that finds no event tells its timer the time, before which no connection has its next request read.
+    // An event loop that finds no event tells its timer the time, before which no connection has its next
+    // request read.
     for (int i = 0; i <= StatusService::kRequestsMax; ++i) {
       wait_scope_.poll();
       timer_.advanceTo(timer_.now());

@@ -3,10 +3,11 @@
 // beside.
 //
 // An input is the script of it all. What must hold, beside what peer_fuzz.cc says of connections:
-//  - The victim's process goes on, and so does the honest client: each of its calls is answered, and each push
-//    to it arrives, in order.
-//  - Each call of the victim ends once, by its deadline; with nothing odd in the answers only as what happened
-//    allows. It is sent once, or as often as an idempotent one may; not at all if its Status says so.
+//  - The victim's process goes on, and so does the honest client: each of its calls is answered, and each
+//    push to it arrives, in order.
+//  - Each call of the victim ends once, by its deadline; with nothing odd in the answers only as what
+//    happened allows. It is sent once, or as often as an idempotent one may; not at all if its Status says
+//    so.
 //  - Handlers of calls whose caller is gone are told once; channels close once; Shutdown() is in time.
 //  - When the liar is gone, the Server has the honest client's connections, and then nothing is left.
 #include <deque>

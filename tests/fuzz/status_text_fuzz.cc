@@ -1,7 +1,8 @@
-// The texts of a snapshot, which peers may choose, on the status pages, in their JSON and in Prometheus's format.
+// The texts of a snapshot, which peers may choose, on the status pages, in their JSON and in Prometheus's
+// format.
 //
-// An input is a script: how much there is, then each text with its length before it. What comes out must be built as it is with
-// harmless texts, so that no text can be markup, a further field or a further line.
+// An input is a script: how much there is, then each text with its length before it. What comes out must be
+// built as it is with harmless texts, so that no text can be markup, a further field or a further line.
 #include <capnp/compat/json.h>
 #include <capnp/message.h>
 
@@ -144,7 +145,8 @@ std::string LinesOf(absl::string_view text) {
   return names;
 }
 
-// JSON is what kj's decoder takes. Where all texts are UTF-8, it is the snapshot. (The decoder of kj 0.9 takes \u001b for U+0011.)
+// JSON is what kj's decoder takes. Where all texts are UTF-8, it is the snapshot. (The decoder of kj 0.9
+// takes \u001b for U+0011.)
 void CheckJson(const std::string& json, bool all_are_utf8) {
   FUZZ_EXPECT(IsUtf8(json));
   capnp::MallocMessageBuilder message;

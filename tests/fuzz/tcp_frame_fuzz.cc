@@ -1,5 +1,5 @@
-// Frames of the TCP fabric: FrameReader, TcpSendQueue, TcpReceiveQueue and GrantTable, against a model of what
-// rpc/PROTOCOL.md says of them, and with the same bytes in other pieces.
+// Frames of the TCP fabric: FrameReader, TcpSendQueue, TcpReceiveQueue and GrantTable, against a model of
+// what rpc/PROTOCOL.md says of them, and with the same bytes in other pieces.
 //
 // An input is a script: what the victim has posted and granted, then the frames of the peer. Frames are right
 // unless the script spoils one; addresses cannot stand in a file, so they are offsets.

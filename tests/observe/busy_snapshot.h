@@ -18,8 +18,8 @@ struct BusyOptions {
   std::function<std::string(std::string)> text = [](std::string original) { return original; };
 };
 
-// Fills in each field of the snapshot of a server that is busy. Method number i has been called i times, and the later ones take
-// longer.
+// Fills in each field of the snapshot of a server that is busy. Method number i has been called i times, and
+// the later ones take longer.
 void FillInBusy(const BusyOptions& options, wire::Snapshot::Builder snapshot);
 
 }  // namespace hawser::observe

@@ -82,8 +82,8 @@ class NoListener final : public probe::ListenerService {
 
 class BusyServerTest : public BusyPollerTest, public ::testing::WithParamInterface<bool> {};
 
-// The silence is several times as long as the time in which a dead peer is detected. The client sends each probe on a connection
-// of its own, which the cable counts. The server answers them.
+// The silence is several times as long as the time in which a dead peer is detected. The client sends each
+// probe on a connection of its own, which the cable counts. The server answers them.
 TEST_P(BusyServerTest, ACallRunsOnceHoweverLongItsHandlerHolds) {
   NoListener listener;
   ChannelOptions options{.runtime = clients_.get()};
@@ -241,8 +241,9 @@ TEST(WaitOnAPollerTest, WaitOnAnExecutorIsAllowed) {
   EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), IsOk());
 }
 
-// The handlers of one turn hold the poller together. The best of several tries: over a real network what was sent may arrive a
-// moment later, and another program may have the core while a handler runs that takes no time itself.
+// The handlers of one turn hold the poller together. The best of several tries: over a real network what was
+// sent may arrive a moment later, and another program may have the core while a handler runs that takes no
+// time itself.
 TEST(BusyPollerSnapshotTest, ACallWaitsForTheHandlersBeforeItOnItsPoller) {
   constexpr int64_t kHoldNs = 30'000'000;
   const auto clients = *transport::Runtime::Create(TestScheme(), {.pollers = 1});

@@ -1,4 +1,5 @@
-// A channel with several connections to its target: which of them gets a call, and what the channel does when one is lost.
+// A channel with several connections to its target: which of them gets a call, and what the channel does when
+// one is lost.
 
 #include "tests/rpc/connections.h"
 
@@ -454,9 +455,10 @@ TEST_F(LossTest, ACallThatAnotherConnectionCarriesOutlivesTheChannel) {
 // A connection that only carries a call of another one, and whose channel is destroyed.
 class CarryingTest : public LossTest {
  protected:
-  // Makes three connections with one slot each. When this returns, the first one has no call of its own, but its slot is taken: the
-  // server has not answered a call that was cancelled. A call of the second one, which was lost, waits for that slot. The third
-  // one has two calls. `heard`: what is lost now is dialed again at once, without backoff.
+  // Makes three connections with one slot each. When this returns, the first one has no call of its own, but
+  // its slot is taken: the server has not answered a call that was cancelled. A call of the second one, which
+  // was lost, waits for that slot. The third one has two calls. `heard`: what is lost now is dialed again at
+  // once, without backoff.
   void Carry(bool heard) {
     ChannelOptions options;
     options.connection.slots = 1;
@@ -541,7 +543,8 @@ struct TwoPollers {
       *transport::Runtime::CreateOn(NewTestFabric(), {.pollers = 2}, /*start_threads=*/false, clock);
 };
 
-// The first connection, and each second one after it, is on the first poller; the others are on the second one.
+// The first connection, and each second one after it, is on the first poller; the others are on the second
+// one.
 class TwoPollersTest : public FakeServerTest<TwoPollers> {
  protected:
   using Call = PendingCall<probe::Probe::ActResults>;
@@ -584,8 +587,8 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     return End(std::move(mine));
   }
 
-  // Sends one call over each connection, in turn, and waits for its request. Then another one over each: these wait for the slots.
-  // Returns the numbers of the connections at the server.
+  // Sends one call over each connection, in turn, and waits for its request. Then another one over each:
+  // these wait for the slots. Returns the numbers of the connections at the server.
   std::vector<int> FillSlots(size_t connections, std::vector<Call>& calls) {
     std::vector<int> numbers;
     server_.Run([&] { Hold(); });
@@ -600,9 +603,9 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     return numbers;
   }
 
-  // Makes two connections and calls. The first two have ended, and the second connection has no call any more. The third one
-  // waited for the slot of the first connection, which was lost. `what` runs on the second poller, while the second
-  // connection has the third call but has not begun to carry it.
+  // Makes two connections and calls. The first two have ended, and the second connection has no call any
+  // more. The third one waited for the slot of the first connection, which was lost. `what` runs on the
+  // second poller, while the second connection has the third call but has not begun to carry it.
   void BeforeItIsCarried(std::vector<Call>& calls, absl::Duration timeout,
                          const std::function<void()>& what) {
     ASSERT_NO_FATAL_FAILURE(Connect(2));
@@ -633,8 +636,8 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     EXPECT_THAT(End(std::move(calls[0])), HasCode(absl::StatusCode::kUnavailable));
   }
 
-  // Another thread runs `post`. What it posts to the second poller does not run before a thread takes that poller for something
-  // else: more items than one thread runs come first, and fewer than two threads run.
+  // Another thread runs `post`. What it posts to the second poller does not run before a thread takes that
+  // poller for something else: more items than one thread runs come first, and fewer than two threads run.
   void LeaveInMailbox(const std::function<void()>& post) {
     constexpr int kItems = 160;  // A thread that posts runs 128.
     const auto ran = std::make_shared<bool>(false);

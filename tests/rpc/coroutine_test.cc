@@ -135,8 +135,8 @@ TEST_F(CoroutineTest, ResumedToItsEndItCancelsNothing) {
   Settle();
 }
 
-// ---- gcc 12 destroys twice what an aggregate, or what a lambda captures, holds that is made inside a co_await expression
-// (PR 107288). No form of a call that the guide shows has such an object, or it is empty.
+// ---- gcc 12 destroys twice what an aggregate, or what a lambda captures, holds that is made inside a
+// co_await expression (PR 107288). No form of a call that the guide shows has such an object, or it is empty.
 
 Coroutine AwaitEachForm(std::shared_ptr<Channel> channel, CallOptions options, int& ended) {
   probe::ProbeStub stub(channel);

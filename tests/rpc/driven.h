@@ -52,16 +52,16 @@ struct Driven {
   }
 };
 
-// What clients, or a server, run on: a runtime, and a thread that drives it, on a clock that only the test moves. A deadline or a
-// keepalive expires when the test says so, however busy the machine is.
+// What clients, or a server, run on: a runtime, and a thread that drives it, on a clock that only the test
+// moves. A deadline or a keepalive expires when the test says so, however busy the machine is.
 class ClockedRuntime {
  public:
   explicit ClockedRuntime(std::shared_ptr<fabric::Fabric> fabric = NewTestFabric())
       : runtime_(*transport::Runtime::CreateOn(std::move(fabric), {.pollers = 1}, /*start_threads=*/false,
                                                clock_)),
         thread_([this] { Drive(); }) {}
-  // Channels and servers that have ended still use the clock for a moment. What kept the runtime would use the clock when that is
-  // destroyed.
+  // Channels and servers that have ended still use the clock for a moment. What kept the runtime would use
+  // the clock when that is destroyed.
   ~ClockedRuntime() {
     const bool is_last = Eventually([&] { return runtime_.use_count() == 1; });
     HAWSER_CHECK(is_last, "the runtime has ", runtime_.use_count(), " owners");
@@ -73,7 +73,8 @@ class ClockedRuntime {
 
   const std::shared_ptr<transport::Runtime>& get() const { return runtime_; }
 
-  // First the poller runs what this thread has posted. When this returns, it has run the timers that were due before then.
+  // First the poller runs what this thread has posted. When this returns, it has run the timers that were due
+  // before then.
   void Pass(absl::Duration time) {
     internal::RunAndWait(poller(), [] {});
     clock_.Advance(time);
@@ -86,8 +87,9 @@ class ClockedRuntime {
     ASSERT_TRUE(ran);
   }
 
-  // The same, of clients with `connections` whose server is held: in steps, and after each until nothing else is connected. A
-  // client whose server does not answer has one more connection while it asks whether the server is only busy.
+  // The same, of clients with `connections` whose server is held: in steps, and after each until nothing else
+  // is connected. A client whose server does not answer has one more connection while it asks whether the
+  // server is only busy.
   void PassBesideABusyServer(absl::Duration time, size_t connections) {
     // A hold of a millisecond is not reported. The server's clock is the system's.
     const int64_t long_enough_ns =
@@ -103,9 +105,9 @@ class ClockedRuntime {
  private:
   transport::Poller& poller() { return runtime_->poller(0); }
 
-  // A poller's own thread would sleep by the system's clock. This one does not Wait() on the completion queue: a thread that
-  // waits for a call may drive the poller and do so, and only one may at a time. It waits for no condition: the pause leaves the
-  // core to the threads that have work.
+  // A poller's own thread would sleep by the system's clock. This one does not Wait() on the completion
+  // queue: a thread that waits for a call may drive the poller and do so, and only one may at a time. It
+  // waits for no condition: the pause leaves the core to the threads that have work.
   void Drive() {
     while (!stopping_) {
       if (poller().PollOnce() == 0) absl::SleepFor(absl::Microseconds(100));

@@ -1,5 +1,5 @@
-// A function of the API that fails leaves nothing behind: no method, no listener, no memory, no thread, no text. What the
-// program does next works as if it had not called.
+// A function of the API that fails leaves nothing behind: no method, no listener, no memory, no thread, no
+// text. What the program does next works as if it had not called.
 
 #include <filesystem>
 #include <iterator>

@@ -47,8 +47,8 @@ class OldWatcher final : public health::HealthWatcherService {
   Box<std::string> asked;
 };
 
-// The clients of the board are channels that lead to a server of this process, which stands for what clients offer over their
-// reverse connections.
+// The clients of the board are channels that lead to a server of this process, which stands for what clients
+// offer over their reverse connections.
 class HealthBoardTest : public ::testing::Test {
  protected:
   HealthBoardTest() {

@@ -283,8 +283,8 @@ TEST_F(HealthTest, AnAnswerComesWhileTheExecutorIsStuck) {
   EXPECT_THAT(call.Wait(), IsOk());
 }
 
-// "On the thread of the handler": of a server with an executor, one that may block. A call of Health.check, which any client may
-// make, has it block the poller, and with it all clients of that poller.
+// "On the thread of the handler": of a server with an executor, one that may block. A call of Health.check,
+// which any client may make, has it block the poller, and with it all clients of that poller.
 TEST_F(HealthTest, WithAnExecutorWhatTheApplicationIsAskedBlocksNoPoller) {
   ServerOptions options;
   options.pollers = 1;

@@ -168,7 +168,8 @@ TEST_F(InterceptorTest, AddMetadataThatTheOtherSideSees) {
   EXPECT_FALSE(metadata.Get("trace").has_value());
 }
 
-// Its status reaches the caller as it is. Those before it hear the end when the caller gets the result, not in Send().
+// Its status reaches the caller as it is. Those before it hear the end when the caller gets the result, not
+// in Send().
 TEST_F(InterceptorTest, OneThatRefusesACallEndsItUnsent) {
   TestServer server(Intercepted());
   const Driven driven;

@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 
 constexpr char kElsewhere[] = "10.11.12.13";
 
-// From now on this process, which has one thread, has a network of its own, whose lo has kElsewhere beside 127.0.0.1. False: the
-// system refuses.
+// From now on this process, which has one thread, has a network of its own, whose lo has kElsewhere beside
+// 127.0.0.1. False: the system refuses.
 bool EnterNetwork() {
   if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
   const int control = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

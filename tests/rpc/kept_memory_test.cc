@@ -1,4 +1,5 @@
-// What a handler keeps of its requests takes little more than its bytes, of registered memory as of the process's.
+// What a handler keeps of its requests takes little more than its bytes, of registered memory as of the
+// process's.
 
 #include <stdio.h>
 #include <string.h>
@@ -178,7 +179,8 @@ TEST_F(KeptMemoryTest, WhatIsKeptIsSentFromThereWhateverItsSize) {
   }
 }
 
-// The receive buffer, which has the root of the request and its metadata, returns to the pool before the handler runs.
+// The receive buffer, which has the root of the request and its metadata, returns to the pool before the
+// handler runs.
 TEST(KeptRequestTest, AllOfALargeRequestIsInOneBuffer) {
   struct Service : ProbeServiceImpl {
     absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,

@@ -87,7 +87,8 @@ TEST(MetricsTest, BytesInAndOutAreThoseOfTheMessages) {
   }
   Taken taken(server.server);
   const auto echo = taken.Method("probe.capnp:Probe.echo");
-  // Beside the data each has a root pointer, a struct of one pointer, and perhaps a pointer to another segment.
+  // Beside the data each has a root pointer, a struct of one pointer, and perhaps a pointer to another
+  // segment.
   const uint64_t bytes = 3 * 16 + 104 + 20'000 + 300'000;
   EXPECT_GE(echo.getRequestBytes(), bytes);
   EXPECT_LE(echo.getRequestBytes(), bytes + 3 * 16);
@@ -100,7 +101,8 @@ TEST(MetricsTest, TheTimeOfACallIsFromItsArrivalToItsAnswer) {
   const auto channel = server.Connect();
   auto call = SendAct(channel, 1);
   DeferredCall held = server.held.Take();
-  // Answered by the same poller, so the handler above has returned, and what follows is the time after Defer().
+  // Answered by the same poller, so the handler above has returned, and what follows is the time after
+  // Defer().
   ASSERT_THAT(probe::ProbeStub(channel).Echo().Send().Wait(), IsOk());
   const absl::Time seen = absl::Now();
   while (absl::Now() - seen < absl::Milliseconds(30)) std::this_thread::yield();
@@ -183,7 +185,8 @@ TEST(MetricsTest, ACallThatItsCallerGaveUpCountsWithThatStatusOnce) {
   EXPECT_EQ(statuses.size(), 2u) << "DEADLINE_EXCEEDED, or CANCELLED if the client was faster";
 }
 
-// The best of a few tries, because another program may have the core between the reading of the clock and of the poller's times.
+// The best of a few tries, because another program may have the core between the reading of the clock and of
+// the poller's times.
 TEST(MetricsTest, APollersTimeAddsUp) {
   TestServer server({.pollers = 1});
   const auto channel = server.Connect();

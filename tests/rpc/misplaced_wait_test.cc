@@ -1,5 +1,5 @@
-// A handler that waits where it must not gets an error. It may return that, or drop it, so the log has the handler and the
-// rule, and the caller reads the rule.
+// A handler that waits where it must not gets an error. It may return that, or drop it, so the log has the
+// handler and the rule, and the caller reads the rule.
 
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
-// Calls of a stub whose channel is null. Whether ServerContext::peer() is null is up to the client, so the call ends with an
-// error and the process goes on.
+// Calls of a stub whose channel is null. Whether ServerContext::peer() is null is up to the client, so the
+// call ends with an error and the process goes on.
 
 #include <capnp/schema.h>
 

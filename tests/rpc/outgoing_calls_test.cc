@@ -57,7 +57,8 @@ TEST_F(OutgoingCallsTest, CountsOfPollersAddUpAndStayWithoutChannels) {
   EXPECT_EQ(all[1].ended.latency.sum_ns, 36'000u);
 }
 
-// Each is counted by one thread at a time: with the thread sanitizer this shows what a poller sees of the one before it.
+// Each is counted by one thread at a time: with the thread sanitizer this shows what a poller sees of the one
+// before it.
 TEST_F(OutgoingCallsTest, APollerGoesOnWithTheCountsOfOneWithoutChannels) {
   constexpr int kRounds = 200;
   const auto count = [&](transport::Poller& poller, int mine) {

@@ -94,8 +94,9 @@ TEST(PollersTest, AHandlerThatHoldsAPollerDoesNotKeepTheOthersFromDraining) {
   shutdown.join();
 }
 
-// The sum over both sides, which share this process. Each thread sleeps once a call: while it waits for its answer. The best of
-// a few tries, because a thread that has lost its core to another program may find a lock taken, and sleep once more.
+// The sum over both sides, which share this process. Each thread sleeps once a call: while it waits for its
+// answer. The best of a few tries, because a thread that has lost its core to another program may find a lock
+// taken, and sleep once more.
 TEST(PollersTest, ThreadsThatWaitTogetherSleepOnceACall) {
   constexpr int kThreads = 32, kCalls = 500;
   TestServer server;

@@ -90,7 +90,8 @@ TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
   }
 }
 
-// A session whose client, on a bare socket, has greeted and sent nothing since. The test drives the poller, and its clock.
+// A session whose client, on a bare socket, has greeted and sent nothing since. The test drives the poller,
+// and its clock.
 class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Session::Owner {
  protected:
   bool has_second_connection() const { return !waiting_.empty(); }

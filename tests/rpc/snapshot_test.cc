@@ -226,7 +226,8 @@ TEST(SnapshotTest, OnlyOneSnapshotWaitsForAPollerThatIsHeldInBetween) {
   go_on[0].Notify();
   holds[1].WaitForNotification();
   Taken(server.server);
-  // Most of a few, because another program may have the core during one. A snapshot that waits takes a second.
+  // Most of a few, because another program may have the core during one. A snapshot that waits takes a
+  // second.
   int quick = 0;
   for (int i = 0; i < 5; ++i) {
     if (Taken(server.server).took < absl::Milliseconds(500)) ++quick;

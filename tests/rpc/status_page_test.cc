@@ -1,4 +1,5 @@
-// The status page of a program that only calls, and what a server's page says of the calls that its program makes.
+// The status page of a program that only calls, and what a server's page says of the calls that its program
+// makes.
 #include "hawser/rpc/status_page.h"
 
 #include <arpa/inet.h>

@@ -449,7 +449,8 @@ TEST_F(TraceTest, ACallDoesNotInheritTheTraceOfTheCallBeforeIt) {
   EXPECT_EQ(arrived.Take().first, "none");
 }
 
-// A handler that calls on: what the peer's traceparent samples is bounded in all, not only the spans of kServer.
+// A handler that calls on: what the peer's traceparent samples is bounded in all, not only the spans of
+// kServer.
 TEST_F(TraceTest, PeersSampleNoMoreOfTheHandlersCallsThanTheyMay) {
   auto spans = std::make_shared<Spans>();
   TestServer front;

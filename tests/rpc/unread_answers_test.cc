@@ -1,6 +1,7 @@
-// Clients of one host that never release the answers of their calls: what they hold of the server's memory is bounded, a client
-// of another host is served, and they lose it when others need memory. They ask the reflection service, which every server has,
-// for schemas, or have large requests sent back out of the memory that these were READ into.
+// Clients of one host that never release the answers of their calls: what they hold of the server's memory is
+// bounded, a client of another host is served, and they lose it when others need memory. They ask the
+// reflection service, which every server has, for schemas, or have large requests sent back out of the memory
+// that these were READ into.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

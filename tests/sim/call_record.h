@@ -56,7 +56,8 @@ struct CallRecord {
   // The rule that this end of the call breaks; empty: none.
   std::string CheckAnswer(const Reply<ledger::Entry>& reply) const;
   std::string CheckFailure(const absl::Status& status, int64_t now_ns) const;
-  // Likewise the metadata that came, of the request or the answer. Some are short, some do not fit a receive buffer.
+  // Likewise the metadata that came, of the request or the answer. Some are short, some do not fit a receive
+  // buffer.
   std::string CheckMetadata(MetadataView metadata) const;
   Metadata MakeMetadata() const;
   // The rule that the number of its runs breaks; empty: none.

@@ -24,7 +24,8 @@ struct ChannelRecord {
   bool ready = false;
   int losses = 0;
 
-  // The rule that is broken if the other side of one of its connections sees `seen`, or if this side does. Empty: none.
+  // The rule that is broken if the other side of one of its connections sees `seen`, or if this side does.
+  // Empty: none.
   std::string CheckClient(const PeerIdentity& seen) const { return Check(seen, identity); }
   std::string CheckServer(const PeerIdentity& seen) const {
     return Check(seen, identity.empty() ? "" : "server");

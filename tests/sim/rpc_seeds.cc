@@ -3,7 +3,8 @@
 #include "hawser/tests/sim/seeds_main.h"
 
 // 741, 2484: the client resent a call after its connection was lost, to a server that was shutting down. The
-// call then failed as not sent. 1248: a proof that came too late was refused as if its client were not believed.
+// call then failed as not sent. 1248: a proof that came too late was refused as if its client were not
+// believed.
 const std::vector<uint64_t> kOnceFailed = {741, 2484, 1248};
 
 int main(int argc, char** argv) {

@@ -242,8 +242,9 @@ class RpcWorld final : public World {
     network().IsOn(host) ? PowerOff(host) : network().SwitchOn(host);
   }
 
-  // The network has read what a client said when it connected over RDMA. A host says it again, as it was or with a bit
-  // changed. What the server has not got yet would be good once, from that host (rpc/PROTOCOL.md), but not if it is changed.
+  // The network has read what a client said when it connected over RDMA. A host says it again, as it was or
+  // with a bit changed. What the server has not got yet would be good once, from that host (rpc/PROTOCOL.md),
+  // but not if it is changed.
   void StealSomething() {
     const int thief = static_cast<int>(identity_dice_.Between(kServer + 1, host_count()));
     const std::vector<Network::SeenConnect> all = network().SeenConnects();
@@ -535,8 +536,8 @@ class RpcWorld final : public World {
     if (stats.calls_total < process_->runs) {
       Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
     }
-    // Each channel has one or several forward connections, and a reverse one if it offers a service. Calls in flight keep a
-    // released channel connected.
+    // Each channel has one or several forward connections, and a reverse one if it offers a service. Calls in
+    // flight keep a released channel connected.
     uint64_t connections = 0;
     for (const ChannelRecord& channel : channels_) {
       for (const auto& each : channel.cores) {

@@ -14,9 +14,9 @@ using RunWorld = std::function<WorldResult(const WorldOptions& options)>;
 //   --first=N --seeds=M            M seeds from N on; with --seeds=0 without end
 //   --seed=N --trace               one world, with its events as text
 //   --seed=N --trace_svg=FILE      one world, with its events as a picture
-// It runs `once_failed` first: seeds that have found a bug before. In a test with N shards, each runs every N-th seed, and
-// the first of them `once_failed`. Returns the exit status: 1 if a rule was
-// broken, 2 for a wrong flag or a file that cannot be written.
+// It runs `once_failed` first: seeds that have found a bug before. In a test with N shards, each runs every
+// N-th seed, and the first of them `once_failed`. Returns the exit status: 1 if a rule was broken, 2 for a
+// wrong flag or a file that cannot be written.
 int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint64_t>& once_failed);
 
 }  // namespace hawser::sim

@@ -123,7 +123,8 @@ class SimResponder {
   bool answering_ = false;
   std::map<uint32_t, GrantedRange> grants_;
   uint32_t last_rkey_ = 0;
-  // For the next grant. No program has memory there, so that a READ fails if it was told the address of memory.
+  // For the next grant. No program has memory there, so that a READ fails if it was told the address of
+  // memory.
   uint64_t next_address_ = uint64_t{1} << 56;
   int64_t granted_ns_ = 0;
 };

@@ -76,8 +76,8 @@ class World {
 
   int host_count() const { return hosts_; }
   Network& network() { return network_; }
-  // From now on each runtime has another one beside it, over which it proves with credentials who connects, by what
-  // looks like TLS.
+  // From now on each runtime has another one beside it, over which it proves with credentials who connects,
+  // by what looks like TLS.
   void ProveIdentities() { proves_ = true; }
   // From now on the runtimes of clients have so many pollers.
   void SetClientPollers(int count) { client_pollers_ = count; }

@@ -33,8 +33,9 @@ struct CrowdOptions {
   From from = From::kEach;
   // The first dials are spread evenly over this time.
   absl::Duration arrival = absl::Milliseconds(200);
-  // Priority of the thread that drives them: absolute, as setpriority(2). The thread is never raised above the program's own
-  // priority. Beside other programs that never rest the default gets a hundredth of a core; what waits for the strangers takes 0.
+  // Priority of the thread that drives them: absolute, as setpriority(2). The thread is never raised above
+  // the program's own priority. Beside other programs that never rest the default gets a hundredth of a core;
+  // what waits for the strangers takes 0.
   int nice = 19;
 };
 
@@ -48,8 +49,8 @@ struct CrowdCounts {
   uint64_t rejected = 0;
 };
 
-// One thread that drives all strangers. It has the lowest priority unless CrowdOptions::nice says otherwise, so that an honest
-// client on the same processor runs first.
+// One thread that drives all strangers. It has the lowest priority unless CrowdOptions::nice says otherwise,
+// so that an honest client on the same processor runs first.
 // Thread: any.
 class Crowd {
  public:

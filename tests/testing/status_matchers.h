@@ -21,15 +21,15 @@ void PrintTo(const StatusOr<T>& result, std::ostream* out) {
 
 }  // namespace absl
 
-// Matchers for an absl::Status or an absl::StatusOr of any type. A failure prints the name of the code and the
-// message; EXPECT_TRUE(result.ok()) prints neither.
+// Matchers for an absl::Status or an absl::StatusOr of any type. A failure prints the name of the code and
+// the message; EXPECT_TRUE(result.ok()) prints neither.
 //   ASSERT_THAT(call.Wait(), IsOk());
 //   EXPECT_THAT(call.Wait(), HasCode(absl::StatusCode::kUnavailable));
 //   EXPECT_THAT(results, Each(AnyOf(IsOk(), HasCode(absl::StatusCode::kCancelled))));
 namespace hawser {
 
-// Written without MATCHER(), whose matchers take longer to compile and allocate memory, which tests that count
-// allocations would count.
+// Written without MATCHER(), whose matchers take longer to compile and allocate memory, which tests that
+// count allocations would count.
 class IsOkMatcher {
  public:
   using is_gtest_matcher = void;

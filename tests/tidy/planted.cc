@@ -1,7 +1,7 @@
 #include <utility>
 
-// clang-tidy has to find the use after the move: arguments are evaluated in any order. Otherwise its silence about other
-// sources means nothing.
+// clang-tidy has to find the use after the move: arguments are evaluated in any order. Otherwise its silence
+// about other sources means nothing.
 namespace hawser {
 
 struct Options {

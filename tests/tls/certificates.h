@@ -10,14 +10,14 @@
 #include "absl/time/time.h"
 #include "hawser/tls/credentials.h"
 
-// Authorities and certificates for tests, made by OpenSSL's library within the process: a certificate takes well under
-// a millisecond to make, except for its key if that is RSA (0.1 s).
+// Authorities and certificates for tests, made by OpenSSL's library within the process: a certificate takes
+// well under a millisecond to make, except for its key if that is RSA (0.1 s).
 namespace hawser {
 
 enum class KeyType { kP256, kRsa2048, kEd25519, kP384, kP224, kRsa1024 };
 
-// What a certificate says of its owner. Each text becomes the bytes of the certificate as it is, also one with a NUL or
-// with bytes that are not ASCII.
+// What a certificate says of its owner. Each text becomes the bytes of the certificate as it is, also one
+// with a NUL or with bytes that are not ASCII.
 struct CertificateNames {
   std::vector<std::string> dns;
   std::vector<std::string> uris;
@@ -44,7 +44,8 @@ struct CertificateOptions {
   std::string authorities;
   std::string server_name;  // As it gets into the credentials.
 
-  // The files to write the certificate and the key to: to renew them. Empty: new files of the authority's folder.
+  // The files to write the certificate and the key to: to renew them. Empty: new files of the authority's
+  // folder.
   std::string certificate_path;
   std::string key_path;
   // The files are replaced by rename(2). False: they are overwritten.

@@ -194,7 +194,8 @@ TEST_F(DamageTest, AHandshakeByteByByteSucceeds) {
   EXPECT_TRUE(server.is_done()) << server.status();
 }
 
-// Nothing of the handshake is left to chance, except what no signature covers: the version in the header of a record.
+// Nothing of the handshake is left to chance, except what no signature covers: the version in the header of a
+// record.
 TEST_F(DamageTest, AChangedBitIsAnErrorOrChangesNothing) {
   const auto [client_bytes, server_bytes] = Bytes();
   size_t unharmed = 0;

@@ -222,7 +222,8 @@ TEST_F(TlsListenerTest, AnHonestClientIsKnown) {
   ExpectAnHonestClientGetsIn();
 }
 
-// Neither side's flight fits into the socket, nor do the tickets, which have the client's certificate in them.
+// Neither side's flight fits into the socket, nor do the tickets, which have the client's certificate in
+// them.
 TEST_F(TlsListenerTest, LargeCertificatesPassTinySockets) {
   const CertificateOptions large = {.padding_bytes = 20'000};
   security_.client = tls::NewContext(authority_.Issue({}, large));
@@ -231,7 +232,8 @@ TEST_F(TlsListenerTest, LargeCertificatesPassTinySockets) {
   for (int i = 0; i < 3; ++i) ExpectAnHonestClientGetsIn();
 }
 
-// A server that does not read for a while: the client keeps the rest of its flight, and its greeting behind it.
+// A server that does not read for a while: the client keeps the rest of its flight, and its greeting behind
+// it.
 TEST_F(TlsListenerTest, AClientWaitsForAServerThatDoesNotRead) {
   security_.client = tls::NewContext(authority_.Issue({}, {.padding_bytes = 25'000}));
   NewWorld({.send_buffer_bytes = 1});
@@ -380,8 +382,8 @@ TEST_F(TlsListenerTest, APeerThatNeverGreetsEndsInTime) {
   EXPECT_THAT(world_->requests().requests, IsEmpty());
 }
 
-// What a client sends up to a byte, and then nothing: the connection ends at once if it is closed, and the listener
-// serves others.
+// What a client sends up to a byte, and then nothing: the connection ends at once if it is closed, and the
+// listener serves others.
 TEST_F(TlsListenerTest, AHandshakeThatIsCutEndsItsConnectionAlone) {
   NewWorld();
   size_t cut = 1;
@@ -468,7 +470,8 @@ TEST_F(TlsListenerTest, AClientOfAnotherHostNeedNotWaitForAFlood) {
   HAWSER_UNTIL(*world_, CountReadable(flood) == kFlood);
 }
 
-// New hosts without end, more than there is time for: the second half of a handshake goes before their first ones.
+// New hosts without end, more than there is time for: the second half of a handshake goes before their first
+// ones.
 TEST_F(TlsListenerTest, AHandshakeThatHasBegunGoesBeforeThoseOfNewHosts) {
   NewWorld();
   const std::string hello = Hello();
@@ -646,8 +649,8 @@ TEST_F(TlsPeerTest, AnotherConnectionGetsItsTurnsInAFloodOfNewKeys) {
   world_->ExpectEverythingComesBack(b);
 }
 
-// A frame whose bytes come as a record each. Decrypting a record takes as long as some hundred bytes of a long one, so a
-// turn ends after so many.
+// A frame whose bytes come as a record each. Decrypting a record takes as long as some hundred bytes of a
+// long one, so a turn ends after so many.
 TEST(TlsRecordsTest, ATurnEndsHoweverShortTheRecordsAre) {
   const CertificateAuthority authority;
   const TlsCredentials credentials = authority.Issue();
@@ -699,8 +702,8 @@ TEST(TlsRecordsTest, ATurnEndsHoweverShortTheRecordsAre) {
 // The tool "openssl", with certificates that it has made itself, as a user makes them.
 class OpensslToolTest : public TlsListenerTest {
  protected:
-  // The folder with root.pem, {client,server}.{pem,key}; the latter have the certificate of an intermediate authority
-  // behind their own.
+  // The folder with root.pem, {client,server}.{pem,key}; the latter have the certificate of an intermediate
+  // authority behind their own.
   std::string MakeCertificates(const std::string& new_key) {
     const std::string folder = authority_.NewPath("tool");
     const std::string script = absl::StrCat(

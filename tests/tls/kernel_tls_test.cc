@@ -117,8 +117,8 @@ TEST(KernelTlsTest, ADirectionWithUnsentBytesStaysInUserSpace) {
 }
 
 TEST(KernelTlsTest, ARecordThatWasChangedEndsTheConnectionOnBothSides) {
-  // The version, the length, the data and the tag. The type in front is the same for all records, so Linux 6.1 does not
-  // look at it; the one that counts is within (RFC 8446, 5.2).
+  // The version, the length, the data and the tag. The type in front is the same for all records, so Linux
+  // 6.1 does not look at it; the one that counts is within (RFC 8446, 5.2).
   for (const int at : {1, 3, 5, -1}) {
     SCOPED_TRACE(at);
     SessionPair pair(kAlways, at == 5 ? kNever : kAlways);

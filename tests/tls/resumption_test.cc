@@ -1,5 +1,5 @@
-// A client that has been connected before need not show, nor see, certificates again, as long as they would still be
-// believed.
+// A client that has been connected before need not show, nor see, certificates again, as long as they would
+// still be believed.
 #include <functional>
 #include <memory>
 #include <string>
@@ -46,8 +46,8 @@ class ResumptionTest : public ::testing::Test {
     while (absl::Now() < time) absl::SleepFor(absl::Milliseconds(10));
   }
 
-  // A context looks at its files once a second, and once more reads those that were new when it first did, which ends
-  // resumption. These are old, so a slow test sees nothing of that.
+  // A context looks at its files once a second, and once more reads those that were new when it first did,
+  // which ends resumption. These are old, so a slow test sees nothing of that.
   static TlsCredentials Old(TlsCredentials files) {
     for (const std::string& path : {files.certificate, files.key, files.authorities}) MakeOld(path);
     return files;
@@ -196,7 +196,8 @@ TEST_F(ResumptionTest, AuthoritiesThatNoLongerAcceptAServerEndResumption) {
   EXPECT_THAT(outcome.client_says, HasSubstr("authorities"));
 }
 
-// Files that are touched within their first moments are read again once; what does not change after that is not.
+// Files that are touched within their first moments are read again once; what does not change after that is
+// not.
 TEST_F(ResumptionTest, FilesThatDoNotChangeLeaveTheTickets) {
   WaitUntil(absl::Now() + Context::kLookInterval);
   Meet(client_, server_);
@@ -205,8 +206,8 @@ TEST_F(ResumptionTest, FilesThatDoNotChangeLeaveTheTickets) {
   EXPECT_TRUE(Meet(client_, server_).is_resumed);
 }
 
-// With certificates that are about to expire: a session of before that time is not resumed after it. Each test waits
-// for a real certificate, since OpenSSL has no other clock.
+// With certificates that are about to expire: a session of before that time is not resumed after it. Each
+// test waits for a real certificate, since OpenSSL has no other clock.
 class ExpiryTest : public ResumptionTest {
  protected:
   // `issue` makes certificates that live for kLife.

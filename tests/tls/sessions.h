@@ -16,8 +16,8 @@
 #include "hawser/tls/credentials.h"
 #include "hawser/tls/session.h"
 
-// What the tests of sessions have in common: both ends of a line in one thread, without a wait. A line is a pair of
-// local sockets, which deliver what is sent within the call that sends it.
+// What the tests of sessions have in common: both ends of a line in one thread, without a wait. A line is a
+// pair of local sockets, which deliver what is sent within the call that sends it.
 namespace hawser::tls {
 
 // A file descriptor that is closed when its owner is destroyed.
@@ -55,8 +55,8 @@ void SetSendBuffer(int fd, int bytes);
 std::shared_ptr<Context> NewContext(const TlsCredentials& credentials,
                                     std::vector<absl::Status>* stale = nullptr);
 
-// One end of a line, which learns of what arrives as from an epoll instance whose events are edges: it reads until the
-// session says that nothing is left, and then only after an event.
+// One end of a line, which learns of what arrives as from an epoll instance whose events are edges: it reads
+// until the session says that nothing is left, and then only after an event.
 class End {
  public:
   End(std::shared_ptr<Context> context, Side side, Socket socket, absl::string_view host = "localhost",
@@ -109,8 +109,8 @@ struct Line {
   Line(std::shared_ptr<Context> client_context, std::shared_ptr<Context> server_context, SocketPair sockets,
        absl::string_view host = "localhost", absl::string_view peer = "127.0.0.1:1");
 
-  // Until both sides are done or failed, or wait for each other forever. A client whose side is done reads, since it
-  // hears only after that whether the server believes it (RFC 8446, E.1).
+  // Until both sides are done or failed, or wait for each other forever. A client whose side is done reads,
+  // since it hears only after that whether the server believes it (RFC 8446, E.1).
   void Handshake();
   bool is_up() const {
     return client.is_done() && server.is_done() && !client.is_failed() && !server.is_failed();
@@ -122,8 +122,8 @@ struct Line {
 // Handshakes until both are done or have failed, or neither has anything to do.
 void Handshake(End& client, End& server);
 
-// Passes `bytes` from one end to the other, `written_bytes` at a time, and returns what arrived: less than `bytes` if
-// the two ends wait for each other forever.
+// Passes `bytes` from one end to the other, `written_bytes` at a time, and returns what arrived: less than
+// `bytes` if the two ends wait for each other forever.
 std::string Transfer(End& from, End& to, absl::string_view bytes, size_t written_bytes = 1 << 20,
                      size_t read_bytes = 1 << 20);
 

@@ -1,5 +1,5 @@
-// What a server sends costs no more memory and time than in proportion to its bytes, up to a bound: schemas and answers of a server
-// that lies on purpose.
+// What a server sends costs no more memory and time than in proportion to its bytes, up to a bound: schemas
+// and answers of a server that lies on purpose.
 
 #include <capnp/any.h>
 #include <capnp/dynamic.h>

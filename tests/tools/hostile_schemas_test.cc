@@ -1,5 +1,5 @@
-// Schemas of a server that lies on purpose, not by chance as in mutated_schemas_test.cc: those with which a message is built or
-// read outside of its memory, or printed as what it is not, are refused.
+// Schemas of a server that lies on purpose, not by chance as in mutated_schemas_test.cc: those with which a
+// message is built or read outside of its memory, or printed as what it is not, are refused.
 
 #include <capnp/any.h>
 #include <capnp/dynamic.h>
@@ -40,7 +40,8 @@ std::string Refusal(const std::vector<Node::Reader>& nodes) {
   return Refusal(schemas, nodes);
 }
 
-// ---- Fields and unions. If a schema is not refused, its test uses it, and the address sanitizer sees what comes of that.
+// ---- Fields and unions. If a schema is not refused, its test uses it, and the address sanitizer sees what
+// comes of that.
 
 // The JSON that a message of the struct `id` has once `json` was put into it.
 std::string Built(const Schemas& schemas, uint64_t id, const std::string& json) {
@@ -110,7 +111,8 @@ TEST(HostileSchemasTest, WhatEndsWithItsStructIsUsed) {
   EXPECT_EQ(Built(schemas, kId, "{\"f1\": 5}"), "{\"f1\": \"5\"}");
 }
 
-// The loader writes the number of each field that is not of the union into a table, behind those that are, before it counts.
+// The loader writes the number of each field that is not of the union into a table, behind those that are,
+// before it counts.
 TEST(HostileSchemasTest, UnionWithFewerFieldsThanItSaysIsRefused) {
   const auto made = Union(7);
   for (auto field : (*made)->getStruct().getFields()) field.setDiscriminantValue(Field::NO_DISCRIMINANT);
@@ -270,8 +272,8 @@ TEST(HostileSchemasTest, GroupAsATypeIsRefused) {
               is_refused);
 }
 
-// ---- Names. Text of a schema goes into files that people compile, and the compiler of Cap'n Proto copies a $Cxx.namespace into
-// C++ as it is.
+// ---- Names. Text of a schema goes into files that people compile, and the compiler of Cap'n Proto copies a
+// $Cxx.namespace into C++ as it is.
 
 constexpr char kDeclarations[] =
     "Evil {} using Cxx = import \"/capnp/c++.capnp\"; $Cxx.namespace(\"a { inline int evil() { return "

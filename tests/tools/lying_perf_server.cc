@@ -1,4 +1,5 @@
-// A server that lets clients measure it, and answers what they did not ask for: --lie=short, long, none, bytes, raw.
+// A server that lets clients measure it, and answers what they did not ask for: --lie=short, long, none,
+// bytes, raw.
 
 #include <algorithm>
 #include <iostream>

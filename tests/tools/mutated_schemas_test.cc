@@ -1,4 +1,5 @@
-// Schemas of a server, with some bytes changed: whatever they say, the tool refuses or uses them, and goes on.
+// Schemas of a server, with some bytes changed: whatever they say, the tool refuses or uses them, and goes
+// on.
 
 #include <capnp/message.h>
 #include <capnp/schema-loader.h>

@@ -1,4 +1,5 @@
-// Small calls beside large transfers of another connection, of the same client to the same server, one poller each.
+// Small calls beside large transfers of another connection, of the same client to the same server, one poller
+// each.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -15,7 +16,8 @@ namespace {
 constexpr size_t kPut = 16 * kMiB;
 constexpr int kPuts = 4;
 
-// A time would depend on the machine. This counts what passes a small call: bytes that the server READs for the puts.
+// A time would depend on the machine. This counts what passes a small call: bytes that the server READs for
+// the puts.
 TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   World world;
   Link bulk(world), small(world);
@@ -38,7 +40,8 @@ TEST(BesideBulkTest, ASmallCallIsPassedByFewOfTheBytesOfALargeTransfer) {
   }
   EXPECT_TRUE(done());
   ASSERT_GE(passed_by.size(), 10u);
-  // Not the maximum, because more may pass a call while another program has the core. Usually the most is 1 MiB.
+  // Not the maximum, because more may pass a call while another program has the core. Usually the most is 1
+  // MiB.
   std::sort(passed_by.begin(), passed_by.end());
   EXPECT_LE(passed_by[passed_by.size() / 2], 2 * kMiB) << passed_by.size() << " calls";
   EXPECT_LE(passed_by[passed_by.size() * 9 / 10], 4 * kMiB) << passed_by.size() << " calls";

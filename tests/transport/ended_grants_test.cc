@@ -1,4 +1,5 @@
-// Responses that end a grant of their request (kFeatureEndsGrants), over verbs, on a device in memory with memory windows.
+// Responses that end a grant of their request (kFeatureEndsGrants), over verbs, on a device in memory with
+// memory windows.
 
 #include <cstdint>
 #include <functional>
@@ -154,7 +155,8 @@ TEST(EndedGrantsOfOneSideTest, WithoutWindowsOnBothSidesNoResponseEndsAGrant) {
   }
 }
 
-// The side that has dialed answers the requests. It has windows, the side that sends them has what it is given.
+// The side that has dialed answers the requests. It has windows, the side that sends them has what it is
+// given.
 class ReverseStage {
  public:
   ReverseStage(GrantKind accepting, uint32_t features) : world_({}, {}, Sides(accepting)) {
@@ -361,8 +363,8 @@ TEST_F(HostileEndingTest, AKeyThatIsRevokedEndsTheConnection) {
   EXPECT_EQ(other.ends, 1);
 }
 
-// It takes from the peer what it could READ, and nothing from the client: each request keeps its memory until its own
-// response.
+// It takes from the peer what it could READ, and nothing from the client: each request keeps its memory until
+// its own response.
 TEST_F(HostileEndingTest, TheGrantOfAnotherCallEndsEarlyAndItsMemoryIsKept) {
   Connect();
   PendingCall call, other;

@@ -36,8 +36,8 @@ class Driver {
     next_ = idle_.After(true, now_ns_, now_ns_);
   }
 
-  // Nothing to do for `wait_ns`, then one turn of work. `wake_ns`: from then to the turn of a thread that slept.
-  // Returns how long the thread spun.
+  // Nothing to do for `wait_ns`, then one turn of work. `wake_ns`: from then to the turn of a thread that
+  // slept. Returns how long the thread spun.
   int64_t Wait(int64_t wait_ns, int64_t wake_ns = 0, int64_t yield_ns = kUs) {
     const int64_t start_ns = now_ns_, work_ns = start_ns + wait_ns;
     int64_t spun_ns = 0;
@@ -158,9 +158,10 @@ TEST(IdleTest, ModesDecideForGood) {
   EXPECT_EQ(sleeps.WaitOften(5 * kUs), 0);
 }
 
-// What waiting costs is the time to be woken, and an eighth of the time that the core spins (see Idle). No pattern of waits is
-// known beforehand, so the adaptive mode may cost a fifth more than the better of the two other modes. Patterns that change
-// as soon as they have been learned can cost more: 1.4 times where 64 waits of 200 us and 32 of 520 us alternate.
+// What waiting costs is the time to be woken, and an eighth of the time that the core spins (see Idle). No
+// pattern of waits is known beforehand, so the adaptive mode may cost a fifth more than the better of the two
+// other modes. Patterns that change as soon as they have been learned can cost more: 1.4 times where 64 waits
+// of 200 us and 32 of 520 us alternate.
 TEST(IdleTest, InSteadyPatternsItCostsAtMostAFifthMoreThanTheBetterMode) {
   std::mt19937 random(1);
   std::vector<std::pair<std::string, std::function<int64_t(int)>>> patterns;

@@ -126,7 +126,8 @@ TEST(ReleaseTest, AMessageWhoseSinkStaysWritableIsNotHandedOver) {
   EXPECT_EQ(world.LeasedBytes(), 0u);
 }
 
-// The fabric does not say by the end of its work requests that the peer has no access any more: only a revocation says so.
+// The fabric does not say by the end of its work requests that the peer has no access any more: only a
+// revocation says so.
 TEST(ReleaseTest, WhatIsGrantedIsRevokedAlsoWhenTheConnectionFails) {
   World world;
   Link link(world);

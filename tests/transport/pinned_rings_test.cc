@@ -14,8 +14,8 @@ namespace rings = fabric::rings;
 
 constexpr uint64_t kKiB = 1024;
 
-// (rdma-core, providers/mlx5/verbs.c) A BIND_MW has 192 bytes of segments, and room for 192 bytes inline makes a work
-// request 448.
+// (rdma-core, providers/mlx5/verbs.c) A BIND_MW has 192 bytes of segments, and room for 192 bytes inline
+// makes a work request 448.
 TEST(PinnedRingsTest, AQueuePairTakesBothQueuesRoundedUpInWholePages) {
   rings::QueuePairShape shape = {.sends = 146, .receives = 38, .send_sges = 6, .inline_bytes = 192};
   EXPECT_EQ(rings::PinnedBytes(shape), 68 * kKiB);  // 64 KiB and 1 KiB.

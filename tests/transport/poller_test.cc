@@ -484,8 +484,8 @@ double IdleLoad(Poller& poller, absl::Duration time) {
   return static_cast<double>(ProcessCpuNs() - before_ns) / absl::ToDoubleNanoseconds(time);
 }
 
-// The best of a few tries, because being woken costs more where other programs have the cores. One that spins would use a third
-// of a core even beside two of them.
+// The best of a few tries, because being woken costs more where other programs have the cores. One that spins
+// would use a third of a core even beside two of them.
 TEST(PollerIdleTest, AnIdlePollerUsesNoProcessor) {
   for (bool background : {false, true}) {
     std::shared_ptr<Runtime> runtime = NewRuntime(background);

@@ -56,8 +56,8 @@ Announcers Stopped(World& world, int count) {
   return all;
 }
 
-// Much less than a stalled peer has until it loses its memory (1 s), and more than the clock of the world passes by while a
-// busy machine brings bytes over the loopback late.
+// Much less than a stalled peer has until it loses its memory (1 s), and more than the clock of the world
+// passes by while a busy machine brings bytes over the loopback late.
 constexpr absl::Duration kSoon = absl::Milliseconds(500);
 
 // The time until `condition` holds.

@@ -1,5 +1,5 @@
-// A device that carries out no command: connections end by their own timeouts, and the poller goes on. Over FakeVerbs, which
-// holds the commands.
+// A device that carries out no command: connections end by their own timeouts, and the poller goes on. Over
+// FakeVerbs, which holds the commands.
 
 #include <netinet/in.h>
 

@@ -95,7 +95,8 @@ OutgoingMessagePtr NewMessageOfPayloads(World::Side& side, const std::vector<siz
 
 // A device may gather less than a message has parts: erdma has one sge for a SEND, X722 three.
 TEST(WorkRequestTest, PartsThatTheDeviceCannotGatherAreCopiedTogether) {
-  // Small payloads only; and a large one among them, which is granted, while the others go along with its table.
+  // Small payloads only; and a large one among them, which is granted, while the others go along with its
+  // table.
   const std::vector<size_t> messages[] = {{104}, {104, 304}, {104, 304, 208}, {104, 300'000, 208, 8}};
   for (const size_t sge_max : {1, 2, 3, 6}) {
     SCOPED_TRACE(sge_max);

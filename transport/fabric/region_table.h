@@ -39,8 +39,8 @@ class RegionTable {
            sge.length <= size - offset;  // Wraps if below the region: too large.
   }
 
-  // The error for an `sge` that Contains() refused: says where it is in its region. It has no address, since the text of an
-  // error may reach a peer.
+  // The error for an `sge` that Contains() refused: says where it is in its region. It has no address, since
+  // the text of an error may reach a peer.
   absl::Status Refusal(const Sge& sge) const;
 
   static constexpr size_t kRegionsMax = 16384;

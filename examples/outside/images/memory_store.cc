@@ -27,7 +27,8 @@ absl::Status NoSuchImage(absl::string_view name) {
 
 }  // namespace
 
-// KeepBytes() keeps the pixels and little more, whatever the client sends beside them. The store counts what it keeps.
+// KeepBytes() keeps the pixels and little more, whatever the client sends beside them. The store counts what
+// it keeps.
 MemoryStore::Image MemoryStore::Keep(hawser::ServerContext& context, ImageStore::PutParams::Reader request) {
   const Bitmap::Reader bitmap = request.getImage();
   hawser::KeptBytes kept = context.KeepBytes(bitmap.getPixels());

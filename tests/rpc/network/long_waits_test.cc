@@ -18,8 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What is beside the wait itself: starting `tc`, and what is emulated slowly. The guest does not wait for the host, so it
-// is the same on a busy machine.
+// What is beside the wait itself: starting `tc`, and what is emulated slowly. The guest does not wait for the
+// host, so it is the same on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(2);
 
 void ExpectAbout(absl::Duration took, absl::Duration expected) {

@@ -1,5 +1,5 @@
-// A library that has the functions of libibverbs and librdmacm that Hawser calls, by their names: those of a NicLibrary
-// over the real ones. preload.cc puts it in their place.
+// A library that has the functions of libibverbs and librdmacm that Hawser calls, by their names: those of a
+// NicLibrary over the real ones. preload.cc puts it in their place.
 //
 // The environment chooses what it does:
 //   HAWSER_TEST_NIC          the name of a NIC, see nic_behavior.cc
@@ -17,8 +17,8 @@
 #error "for the guest, which is an x86-64"
 #endif
 
-// Each function is a jump through a pointer, because a macro that has only the name of a function cannot repeat its
-// parameters.
+// Each function is a jump through a pointer, because a macro that has only the name of a function cannot
+// repeat its parameters.
 #define HAWSER_EXPORT(name)                                                                      \
   extern "C" __attribute__((visibility("hidden"))) void* hawser_nic_##name;                      \
   void* hawser_nic_##name = nullptr;                                                             \

@@ -1,5 +1,5 @@
-// What fails on a NIC at a chosen moment, while a server and its client work on it. In a guest: the device is rxe or siw,
-// below a NicLibrary.
+// What fails on a NIC at a chosen moment, while a server and its client work on it. In a guest: the device is
+// rxe or siw, below a NicLibrary.
 
 #include <cstdint>
 #include <cstdlib>

@@ -80,8 +80,8 @@ struct NicCalls {
     attr->max_qp_wr = std::min(attr->max_qp_wr, behavior.max_qp_wr);
     attr->device_cap_flags &= ~unsigned{IBV_DEVICE_MEM_WINDOW_TYPE_2A};
     if (!behavior.window_flag) attr->device_cap_flags &= ~unsigned{IBV_DEVICE_MEM_WINDOW_TYPE_2B};
-    // rxe invalidates a window for the peer, but its completion does not say so to a program, and a second invalidation of
-    // the window follows a null pointer in the kernel. siw has no windows.
+    // rxe invalidates a window for the peer, but its completion does not say so to a program, and a second
+    // invalidation of the window follows a null pointer in the kernel. siw has no windows.
     attr->device_cap_flags &= ~unsigned{IBV_DEVICE_MEM_MGT_EXTENSIONS};
     return 0;
   }
@@ -215,7 +215,8 @@ struct NicCalls {
       if (channel != nullptr) known->channel = state().comp_channels.at(channel).get();
       if (!state().Pin(known->pinned_bytes)) return nullptr;
     }
-    // With small queues libsiw soon comes to the object that it takes for an error: see VerbsCompletionQueue::Reserve().
+    // With small queues libsiw soon comes to the object that it takes for an error: see
+    // VerbsCompletionQueue::Reserve().
     const int real_entries = state().behavior.iwarp ? std::max(entries, kSiwEntries) : entries;
     ibv_cq* const cq =
         real().ibv_create_cq(context, real_entries, cq_context,
@@ -453,7 +454,8 @@ struct NicCalls {
     return 0;
   }
 
-  // Over iWARP the answer to a READ is placed as if the peer had written it (RFC 5040, 5.2). siw looks for LOCAL_WRITE only.
+  // Over iWARP the answer to a READ is placed as if the peer had written it (RFC 5040, 5.2). siw looks for
+  // LOCAL_WRITE only.
   static void CheckSinks(const ibv_send_wr& wr) {
     if (!state().behavior.iwarp || wr.opcode != IBV_WR_RDMA_READ) return;
     for (int i = 0; i < wr.num_sge; ++i) {

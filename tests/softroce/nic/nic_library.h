@@ -19,26 +19,26 @@ struct NicOptions {
   int64_t (*now_ns)() = MonotonicNs;
 };
 
-// A table of verbs functions that call those of another table, and behave like a NIC where that one's device, rxe or
-// siw, does not:
+// A table of verbs functions that call those of another table, and behave like a NIC where that one's device,
+// rxe or siw, does not:
 //
 // - What the NIC's provider refuses is refused, and ibv_query_device() reports its limits.
 // - READ depths that the driver does not carry arrive as 0.
 // - Creating, moving and destroying queue pairs, registrations and windows takes 50 to 200 us.
-// - Completions arrive up to half a millisecond late, in any order, but those of one send queue or one receive queue in the
-//   order of the device. What a queue pair flushes arrives in pieces, for some milliseconds. ibv_poll_cq() may return less
-//   than was asked for.
+// - Completions arrive up to half a millisecond late, in any order, but those of one send queue or one
+//   receive queue in the order of the device. What a queue pair flushes arrives in pieces, for some
+//   milliseconds. ibv_poll_cq() may return less than was asked for.
 // - One completion event stands for many completions. Some come for none.
 // - The side that accepts sees ESTABLISHED after its first receive, or 10 ms late.
 // - Rings and registrations are pinned memory, which has a limit.
 //
-// Stops the process with a message on what a NIC would wait for for ever, or corrupt memory by: unacknowledged events of a
-// completion queue that is destroyed, a protection domain or a device that is closed before its objects, and a queue pair
-// destroyed beside a poll where the provider does not allow that. Over iWARP, too, on a READ into what is not registered for
-// REMOTE_WRITE.
+// Stops the process with a message on what a NIC would wait for for ever, or corrupt memory by:
+// unacknowledged events of a completion queue that is destroyed, a protection domain or a device that is
+// closed before its objects, and a queue pair destroyed beside a poll where the provider does not allow that.
+// Over iWARP, too, on a READ into what is not registered for REMOTE_WRITE.
 //
-// It finds out whether a completion is one of a receive by its wr_id, so those of one queue pair's sends and receives must
-// differ.
+// It finds out whether a completion is one of a receive by its wr_id, so those of one queue pair's sends and
+// receives must differ.
 // Thread:   any. There is one at a time in a process.
 class NicLibrary {
  public:
@@ -50,8 +50,8 @@ class NicLibrary {
 
   const VerbsLibrary& library() const { return library_; }
 
-  // For rings of queue pairs and completion queues, and for registrations, each counted as often as it is registered. What
-  // goes beyond fails with ENOMEM. At first there is no limit.
+  // For rings of queue pairs and completion queues, and for registrations, each counted as often as it is
+  // registered. What goes beyond fails with ENOMEM. At first there is no limit.
   void SetMemlock(uint64_t bytes);
   // The post of the `count`-th send work request from now, counted from 1, fails with ENOMEM.
   void FailSend(uint64_t count);

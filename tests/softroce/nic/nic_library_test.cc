@@ -551,8 +551,8 @@ TEST(NicLibraryTest, SomeHaveNoIpv6) {
   EXPECT_EQ(program.verbs.rdma_listen(&id, 1), 0);
 }
 
-// Posts a READ into `length` bytes that begin `offset` bytes into memory that is registered with `access`; `lkey`: rather than
-// that one's.
+// Posts a READ into `length` bytes that begin `offset` bytes into memory that is registered with `access`;
+// `lkey`: rather than that one's.
 int ReadInto(Program& program, uint64_t offset, uint32_t length, int access, uint32_t lkey = 0) {
   static uint8_t memory[4096];
   ibv_mr* const mr = program.verbs.ibv_reg_mr(&program.device.pd, memory + 1000, 2000, access);

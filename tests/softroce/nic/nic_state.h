@@ -167,7 +167,8 @@ class NicLibrary::State {
   // Takes what the device has completed, and chooses when it arrives.
   void Pull(Cq& cq);
   void Delay(Cq& cq, const ibv_wc& wc);
-  // What succeeded on a queue pair before the peer disconnected is there before the event of that, as TCP has it.
+  // What succeeded on a queue pair before the peer disconnected is there before the event of that, as TCP has
+  // it.
   void ArriveNow(uint32_t qp_num);
   // When the next event of an armed completion queue is due.
   int64_t NextEvent(const Cq& cq) const;

@@ -1,6 +1,7 @@
-// For LD_PRELOAD: a program that opens libibverbs or librdmacm, as Hawser does (transport/fabric/verbs/library.cc), gets
-// libnic.so, which is beside this library, instead. So programs behave, as they are, as on a NIC: tests, what tests start,
-// servers. Without HAWSER_TEST_NIC it does nothing. exports.cc says what libnic.so is.
+// For LD_PRELOAD: a program that opens libibverbs or librdmacm, as Hawser does
+// (transport/fabric/verbs/library.cc), gets libnic.so, which is beside this library, instead. So programs
+// behave, as they are, as on a NIC: tests, what tests start, servers. Without HAWSER_TEST_NIC it does
+// nothing. exports.cc says what libnic.so is.
 //
 // Every program that a test starts loads this, so it needs no other library than libc.
 

@@ -7,8 +7,8 @@
 #include "hawser/transport/fabric/tcp/options.h"
 
 // The fabric for machines without an RDMA device: a reliable connected queue pair over one TCP connection, by
-// epoll and non-blocking sockets, with TLS or without. Without it peers trust each other as far as verbs peers do: nothing
-// is encrypted.
+// epoll and non-blocking sockets, with TLS or without. Without it peers trust each other as far as verbs
+// peers do: nothing is encrypted.
 // Whatever arrives at the port ends at most its own connection.
 namespace hawser::fabric {
 

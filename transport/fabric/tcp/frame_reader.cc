@@ -13,9 +13,9 @@ namespace hawser::fabric {
 namespace {
 
 // Limits of one call, so that the other queue pairs get their turns. A limit of bytes alone would not bound
-// the cost: while a READ is outstanding, a system call may return a single small frame, and with TLS each byte
-// may be a record of its own (Stream::CostOf()). Whole fragments of READs reach the limit of bytes within eight
-// system calls.
+// the cost: while a READ is outstanding, a system call may return a single small frame, and with TLS each
+// byte may be a record of its own (Stream::CostOf()). Whole fragments of READs reach the limit of bytes
+// within eight system calls.
 constexpr size_t kReadCostMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
@@ -192,8 +192,8 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
   return Result::kMore;
 }
 
-// Allows one push behind each SEND, and none before the first. Otherwise a peer could push without bound, because
-// pushes use no receives.
+// Allows one push behind each SEND, and none before the first. Otherwise a peer could push without bound,
+// because pushes use no receives.
 bool FrameReader::MayPush(const FrameHeader& header) const {
   return takes_pushes_ && !push_followed_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
 }

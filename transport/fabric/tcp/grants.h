@@ -27,8 +27,8 @@ class GrantTable {
   // False if there is no such grant.
   bool Remove(uint32_t rkey);
 
-  // The memory that the peer calls [address, address + length_bytes), if it may access all of it; otherwise null.
-  // All three values come from the peer.
+  // The memory that the peer calls [address, address + length_bytes), if it may access all of it; otherwise
+  // null. All three values come from the peer.
   uint8_t* Resolve(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
 
   // Counts a READ that Resolve() has allowed. False: it exceeds kReadsOfEachByteMax times the size of the
@@ -48,8 +48,8 @@ class GrantTable {
     bool active = false;
   };
 
-  // Where the peer is told that the grant begins. It comes from the rkey alone. It is not 0, as that of an inline segment is;
-  // the ranges of two grants do not overlap; and no sum with a length wraps.
+  // Where the peer is told that the grant begins. It comes from the rkey alone. It is not 0, as that of an
+  // inline segment is; the ranges of two grants do not overlap; and no sum with a length wraps.
   static uint64_t AddressOf(uint32_t rkey) { return uint64_t{rkey} << 32; }
 
   const Grant* Find(uint32_t rkey) const;

@@ -393,8 +393,8 @@ void TcpListener::HalfOpen::AnswerStranger() {
   HangUp();
 }
 
-// If the socket is closed with unread bytes, the kernel resets the connection, perhaps before the peer has read what
-// was sent to it.
+// If the socket is closed with unread bytes, the kernel resets the connection, perhaps before the peer has
+// read what was sent to it.
 void TcpListener::HalfOpen::HangUp() {
   shutdown(stream_.fd(), SHUT_WR);
   std::array<char, 4096> rest;

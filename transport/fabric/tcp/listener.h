@@ -16,9 +16,9 @@
 
 namespace hawser::fabric {
 
-// A listening socket, and the peers that have connected and not yet sent a whole greeting, or finished the handshake of
-// TLS before it. Anything may be at the other end, so their number, in all and by host, their time and their bytes are
-// bounded.
+// A listening socket, and the peers that have connected and not yet sent a whole greeting, or finished the
+// handshake of TLS before it. Anything may be at the other end, so their number, in all and by host, their
+// time and their bytes are bounded.
 // Thread:   that of its completion queue.
 class TcpListener final : public Listener, public EventSource {
  public:
@@ -44,8 +44,8 @@ class TcpListener final : public Listener, public EventSource {
     // Goes on with its handshake. May destroy this, and the listener.
     void TakeTurn();
     const PeerHost& host() const { return host_; }
-    // Its handshake has begun, so that it goes before those that only want to begin one. But not for ever: each
-    // event of a peer that sends its part byte by byte is a turn.
+    // Its handshake has begun, so that it goes before those that only want to begin one. But not for ever:
+    // each event of a peer that sends its part byte by byte is a turn.
     bool is_in_front() const { return turns_ > 0 && turns_ < kTurnsInFrontMax; }
 
     std::list<HalfOpen>::iterator self;
@@ -79,8 +79,8 @@ class TcpListener final : public Listener, public EventSource {
     GreetingReader greeting_{kConnectPrivateDataMax};
   };
 
-  // Handshakes of TLS that have to wait, because those of this Poll() have had their time. One of them goes on in each
-  // Poll(): first those that have begun, and of each kind hosts by turns.
+  // Handshakes of TLS that have to wait, because those of this Poll() have had their time. One of them goes
+  // on in each Poll(): first those that have begun, and of each kind hosts by turns.
   class Turns final : public EventSource {
    public:
     explicit Turns(TcpListener& listener) : listener_(listener) {
@@ -116,9 +116,9 @@ class TcpListener final : public Listener, public EventSource {
   const std::shared_ptr<tls::Context> tls_;  // Null: no TLS.
   UniqueFd socket_;
   SocketAddress address_;
-  // The peers that no handshake of TLS has been begun with, and those with one. With TLS each kind has half of the
-  // places: a flood of one kind makes no room for itself at the cost of the other. A peer whose handshake has begun has
-  // cost this side a signature, and it needs a round trip for its answer.
+  // The peers that no handshake of TLS has been begun with, and those with one. With TLS each kind has half
+  // of the places: a flood of one kind makes no room for itself at the cost of the other. A peer whose
+  // handshake has begun has cost this side a signature, and it needs a round trip for its answer.
   PeerTable fresh_;
   PeerTable begun_;
   Turns turns_{*this};

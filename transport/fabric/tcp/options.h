@@ -34,8 +34,8 @@ struct TcpFabricOptions {
 
   // Peers of a listener that have connected and not yet sent a whole greeting. A host with more than its
   // share loses its oldest one; when all hosts together have too many, the host with the most loses its
-  // oldest one: the one with the most in the network with the most (PeerHost::Network()). With TLS half of the
-  // bounds are for those that no handshake has been begun with, and half for the others. If a quarter of
+  // oldest one: the one with the most in the network with the most (PeerHost::Network()). With TLS half of
+  // the bounds are for those that no handshake has been begun with, and half for the others. If a quarter of
   // RLIMIT_NOFILE is less, that is the bound.
   uint32_t half_open_max = 1024;
   uint32_t half_open_per_host_max = 768;

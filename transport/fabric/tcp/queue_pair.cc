@@ -406,8 +406,8 @@ void TcpQueuePair::Transmit(bool with_answers) {
                                                    completion_queue_.options().counters);
   if (!receive_queue_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
   // After kBroken nothing can be sent any more. Reading still returns what the peer sent before the end, and
-  // why the connection ended. TLS may hold that already, or have found the error itself: no event of the socket
-  // tells of either, so the next Poll() reads.
+  // why the connection ended. TLS may hold that already, or have found the error itself: no event of the
+  // socket tells of either, so the next Poll() reads.
   if (result == FrameWriter::Result::kBroken && stream_.tls() != nullptr) ReceiveSoon();
   const bool blocked = result == FrameWriter::Result::kBlocked;
   if (blocked != blocked_) {

@@ -48,21 +48,24 @@ class Stream {
     return count == 1 ? recv(socket_.get(), segments->iov_base, segments->iov_len, MSG_DONTWAIT)
                       : readv(socket_.get(), segments, static_cast<int>(count));
   }
-  // Whether only what arrives later can be received, after a Receive() that returned `got` of `asked` bytes, or -1 with
-  // EAGAIN. Otherwise the socket may report nothing, and the bytes that TLS has read are there all the same.
+  // Whether only what arrives later can be received, after a Receive() that returned `got` of `asked` bytes,
+  // or -1 with EAGAIN. Otherwise the socket may report nothing, and the bytes that TLS has read are there all
+  // the same.
   bool IsEmptyAfter(ssize_t got, size_t asked) const {
     if (tls_ != nullptr) [[unlikely]]
       return tls_->drained();
     return got < static_cast<ssize_t>(asked);
   }
 
-  // What a Receive() that returned `got` bytes has cost, in bytes: with TLS a short record costs more than its bytes.
+  // What a Receive() that returned `got` bytes has cost, in bytes: with TLS a short record costs more than
+  // its bytes.
   size_t CostOf(ssize_t got) const {
     const auto bytes = static_cast<size_t>(got);
     return tls_ == nullptr ? bytes : std::max(bytes, tls_->cost_bytes());
   }
 
-  // Bytes wait in the socket; with TLS perhaps no more than a part of a record. False, too, after the peer's end.
+  // Bytes wait in the socket; with TLS perhaps no more than a part of a record. False, too, after the peer's
+  // end.
   bool HasUnread() const {
     char byte;
     return is_open() && recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
