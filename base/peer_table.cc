@@ -32,7 +32,7 @@ PeerHost PeerHost::Network(size_t index) const {
 struct PeerTable::Node {
   Node* parent = nullptr;
   PeerHost network;
-  std::list<Entry*> entries;                                   // Of all its parts, oldest first.
+  std::list<Entry*> entries;                                   // Those of all its parts, oldest first.
   absl::flat_hash_map<PeerHost, std::unique_ptr<Node>> parts;  // None: it is a host.
   absl::btree_set<Rank> ranks;                                 // One of each part.
 };

@@ -12,7 +12,7 @@ struct PeerTurns::Node {
   absl::flat_hash_map<PeerHost, std::unique_ptr<Node>> parts;
   std::list<Node*> turns;            // Its parts; the next one first.
   std::list<Node*>::iterator place;  // In the turns of the parent.
-  std::list<Entry*> waiting;         // Of a host; the one that has waited longest first.
+  std::list<Entry*> waiting;         // In a host; the one that has waited longest first.
 };
 
 PeerTurns::PeerTurns() : all_(std::make_unique<Node>()) {}

@@ -9,7 +9,7 @@
 namespace hawser {
 namespace {
 
-// Of a family that is neither, nothing but the family is known, so nothing else is copied or compared.
+// If the family is neither, nothing else is known, so nothing else is copied or compared.
 socklen_t LengthOfFamily(int family) {
   switch (family) {
     case AF_INET:

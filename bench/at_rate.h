@@ -10,8 +10,8 @@
 
 namespace hawser::bench {
 
-// Of the calling thread, and of those that it makes from now on. The system rounds the ends of sleeps up to
-// 50 us otherwise.
+// Makes the calling thread, and those that it starts from now on, sleep exactly. Otherwise the system rounds
+// the ends of sleeps up to 50 us.
 inline void SleepExactly() { prctl(PR_SET_TIMERSLACK, 1); }
 
 // Makes `count` exchanges, `rate` a second, at even intervals. `exchange` returns when it ended (a time of

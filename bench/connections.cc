@@ -49,7 +49,7 @@ int ConnectionsAllowed() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // Of the server, too: it inherits it.
+  setrlimit(RLIMIT_NOFILE, &limit);  // For the server, too: it inherits it.
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20) / 16 * 9) - 64;
 }
 
@@ -73,7 +73,7 @@ Memory OfServer(const ServerProcess& server, const std::shared_ptr<Channel>& cha
           ResidentBytes(server.pid())};
 }
 
-// Of both sides, on average over `count` connections, beyond what they had before.
+// What one connection takes on both sides, on average over `count` connections, beyond what they had before.
 class Each {
  public:
   Each(Memory client, Memory server, int count) : client_(client), server_(server), count_(count) {}

@@ -23,7 +23,7 @@ struct Experience {
   std::vector<double> put_us;
   int lost = 0;  // Calls that did not succeed.
   std::string why_lost;
-  double worst_resident_bytes = 0;  // Of the server, meanwhile.
+  double worst_resident_bytes = 0;  // The server's, meanwhile.
 };
 
 // A well-behaved client, which measures how much others slow it down. It makes small calls, then large puts,

@@ -50,8 +50,8 @@ constexpr double kMemoryRatioMax = 1.05;
 constexpr double kKeptBytes = 1 << 20;  // Free messages that a poller keeps count as leased.
 constexpr double kMega = 1e6;
 
-constexpr absl::Duration kArrival = absl::Seconds(10);  // Of all strangers, at the latest.
-constexpr absl::Duration kCleanUp = absl::Seconds(20);  // Of what they leave, likewise.
+constexpr absl::Duration kArrival = absl::Seconds(10);  // For all strangers, at the latest.
+constexpr absl::Duration kCleanUp = absl::Seconds(20);  // For what they leave, likewise.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
 // One row.
@@ -97,7 +97,7 @@ class Bench {
     Print(row);
   }
 
-  // Of all that was measured.
+  // Prints all that was measured.
   void PrintTable() const {
     printf(
         "\nMicroseconds, and what they are times those alone; server memory leased before, at worst and "

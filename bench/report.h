@@ -11,12 +11,12 @@
 
 namespace hawser::bench {
 
-// Of an odd number of samples the middle one; of none 0.
+// The middle one of an odd number of samples; 0 if there are none.
 double Median(std::vector<double> samples);
-// The smallest sample that is not less than `share` (0 to 1) of all; of none 0.
+// The smallest sample that is not less than `share` (0 to 1) of all; 0 if there are none.
 double Quantile(std::vector<double> samples, double share);
 
-// Of each round; the medians over the rounds are reported.
+// The quantiles of each round; the medians over the rounds are reported.
 struct Quantiles {
   std::vector<double> p50, p99, p999;
 

@@ -27,7 +27,7 @@ struct TargetOptions {
   Pin pin = Pin::kTwoCores;
   uint32_t slots = 64;
   absl::Duration keepalive_interval = transport::ConnectionOptions().keepalive_interval;
-  std::optional<TlsCredentials> credentials;  // Of both sides. Empty: no TLS.
+  std::optional<TlsCredentials> credentials;  // The same for both sides. Empty: no TLS.
 };
 
 // Serves bench.capnp's Target, and prints where, until the process is killed.

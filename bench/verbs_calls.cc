@@ -178,7 +178,7 @@ class Stage {
       fabric::ExecutingVerbs::CountIn(&side->counts);
       work += side->runtime->poller(0).PollOnce();
     }
-    fabric::ExecutingVerbs::CountIn(&client_.counts);  // Of a call that is made next.
+    fabric::ExecutingVerbs::CountIn(&client_.counts);  // For the call that is made next.
     return work;
   }
   void Until(const std::function<bool()>& condition) {

@@ -39,7 +39,7 @@ class Comparison {
  private:
   // ---- Messages.
 
-  // Of a file as a whole, or of the type `name` in it.
+  // Adds a difference of a file as a whole, or of the type `name` in it.
   void Add(Node::Reader file, const std::string& name, const Difference& difference) {
     const std::string path = file.getDisplayName().cStr();
     auto lines = lines_.find(path);

@@ -9,7 +9,7 @@ namespace hawser::codegen {
 // Letters, digits and underscores, no digit first; a keyword, too.
 bool IsIdentifier(absl::string_view text);
 
-// Of C++20, with the alternative tokens ("and", "not").
+// Whether it is a keyword of C++20, or an alternative token ("and", "not").
 bool IsKeyword(absl::string_view identifier);
 
 // Whether the name can be declared: an identifier that is no keyword.

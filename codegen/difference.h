@@ -12,7 +12,7 @@ namespace hawser::codegen {
 
 // Something that peers of two versions of a schema would misunderstand.
 struct Difference {
-  std::optional<uint16_t> ordinal;  // Of the member that it is about, for its line.
+  std::optional<uint16_t> ordinal;  // That of the member that it is about, for its line.
   std::string member;               // "get @1"; empty: the type itself.
   std::string what;                 // "was remove in the released schema.": the member is its subject.
   std::string consequence;          // "A released client that calls remove runs get ...": sentences.

@@ -318,7 +318,7 @@ class Builder {
     for (Node::Reader node : nodes_.all()) {
       if (!node.isFile() || NamespaceOf(nodes_, node) != model.cpp_namespace) continue;
       for (auto nested : node.getNestedNodes()) {
-        // Of an imported file only the nodes that are used are known.
+        // Only those nodes of an imported file are known that are used.
         taken.insert(nodes_.Has(nested.getId()) ? CppLocalName(nodes_, nodes_.Get(nested.getId()))
                                                 : std::string(nested.getName().cStr()));
       }

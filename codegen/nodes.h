@@ -20,8 +20,8 @@ class Nodes {
  public:
   explicit Nodes(CodeGeneratorRequest::Reader request);
 
-  // Of an id that another node refers to. The compiler sends every node that is referred to, so a CHECK
-  // otherwise.
+  // The node of an id that another node refers to. The compiler sends every node that is referred to, so a
+  // CHECK otherwise.
   Node::Reader Get(uint64_t id) const;
   bool Has(uint64_t id) const { return by_id_.contains(id); }
 

@@ -53,10 +53,9 @@ class InFlight {
   const std::function<void()> start_;
   Extent extent_;
   absl::Time start_time_, end_time_;
-  std::atomic<int64_t> left_{0};  // Exchanges that may still be started; may go below 0.
-  std::atomic<int64_t> not_started_{
-      0};                      // Of those of the extent, the ones that Stop() has taken from `left_`.
-  std::atomic<int> lanes_{0};  // As many as there are exchanges in flight.
+  std::atomic<int64_t> left_{0};         // Exchanges that may still be started; may go below 0.
+  std::atomic<int64_t> not_started_{0};  // Those of the extent that Stop() has taken from `left_`.
+  std::atomic<int> lanes_{0};            // As many as there are exchanges in flight.
   std::unique_ptr<absl::Notification> done_;
   Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // OK: none.

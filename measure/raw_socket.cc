@@ -19,7 +19,7 @@ namespace {
 // As much as kEcho receives at once.
 constexpr size_t kEchoBytes = 256 << 10;
 
-// Of one wait for the peer.
+// How long one wait for the peer may go on.
 class Patience {
  public:
   Patience(absl::Duration most, bool spin) : most_(most), spin_(spin) {}
@@ -88,7 +88,7 @@ absl::StatusOr<RawSocket> RawSocket::Connect(const SocketAddress& to, absl::Dura
   if (fd.is_open() && patience != absl::InfiniteDuration()) {
     const timeval time = absl::ToTimeval(patience);
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));  // Of connect(), too.
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));  // For connect(), too.
   }
   if (!fd.is_open() || connect(fd.get(), to.get(), to.length_bytes()) != 0) {
     return absl::UnavailableError(

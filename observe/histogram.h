@@ -69,7 +69,7 @@ class Histogram {
   Count sum_ns_;
 };
 
-// Of several histograms, at one moment. A value.
+// The sums of several histograms, at one moment. A value.
 struct HistogramTotals {
   std::array<uint64_t, Histogram::kBuckets> counts = {};
   uint64_t sum_ns = 0;

@@ -31,13 +31,13 @@ class History {
   }
   const Curve& calls_per_second() const { return calls_per_second_; }
   const Curve& calls_running() const { return calls_running_; }
-  // Of all pollers together: 1.5 is one poller and a half.
+  // Summed over all pollers: 1.5 is one poller and a half.
   const Curve& busy() const { return busy_; }
-  // Of all pools together.
+  // Summed over all pools.
   const Curve& leased_bytes() const { return leased_bytes_; }
 
-  // Of one poller, from 0 to 1; of one pool. A curve is 0 before its poller was started. Null: there is none,
-  // because there are more than kNamedMax, or it has been there for less than two snapshots.
+  // The curves of one poller, from 0 to 1, and of one pool. A curve is 0 before its poller was started. Null:
+  // there is none, because there are more than kNamedMax, or it has been there for less than two snapshots.
   const Curve* BusyOf(absl::string_view poller) const { return Find(pollers_, poller); }
   const Curve* LeasedBytesOf(absl::string_view pool) const { return Find(pools_, pool); }
 

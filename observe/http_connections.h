@@ -34,9 +34,9 @@ class HttpConnections final : kj::TaskSet::ErrorHandler {
   void Add(kj::Own<kj::AsyncIoStream> stream, const PeerHost& host);
   size_t size() const { return open_.size(); }
 
-  // Of all requests of a connection. What comes after is not read, as if the client had ended there. kj 0.9
-  // keeps the requests of a client that sends them without a pause in one buffer, without a bound of its own.
-  // A single request may have 128 KiB.
+  // The bytes of all requests of a connection. What comes after is not read, as if the client had ended
+  // there. kj 0.9 keeps the requests of a client that sends them without a pause in one buffer, without a
+  // bound of its own. A single request may have 128 KiB.
   static constexpr size_t kRequestBytesMax = 256 << 10;
 
  private:

@@ -62,7 +62,7 @@ class StatusService final : public kj::HttpService,
   // Adds a point to the curves.
   void Sample();
 
-  // Of answers that are being written, all connections together; a single one may be longer.
+  // Bytes of answers that are being written, all connections together; a single one may be longer.
   static constexpr size_t kAnswerBytesMax = 64 << 20;
   size_t answer_bytes() const { return answer_bytes_; }
 

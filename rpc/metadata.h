@@ -65,7 +65,7 @@ class MetadataView {
 
   MetadataView() = default;
 
-  // Of what crosses the wire (rpc/PROTOCOL.md), with or without the zeros that fill up its last word.
+  // Reads what crosses the wire (rpc/PROTOCOL.md), with or without the zeros that fill up its last word.
   // InvalidArgument: it is malformed, or beyond a bound; the text quotes nothing of it.
   static absl::StatusOr<MetadataView> Parse(absl::string_view bytes);
   // What crosses the wire.
@@ -82,7 +82,7 @@ class MetadataView {
   friend class Metadata;
   explicit MetadataView(absl::string_view bytes) : bytes_(bytes) {}
 
-  absl::string_view bytes_;  // Of whole pairs.
+  absl::string_view bytes_;  // Whole pairs.
 };
 
 // Pairs to send, or to keep.
@@ -110,7 +110,7 @@ class Metadata {
   std::optional<absl::string_view> Get(absl::string_view key) const& ABSL_ATTRIBUTE_LIFETIME_BOUND {
     return view().Get(key);
   }
-  // Of a temporary a copy: MetadataOf(status).Get("retry-after").
+  // A temporary gives a copy: MetadataOf(status).Get("retry-after").
   std::optional<std::string> Get(absl::string_view key) const&&;
 
  private:

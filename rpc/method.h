@@ -9,7 +9,7 @@ namespace hawser {
 // Proto's own names, so an interface evolves by Cap'n Proto's rules: a method keeps its ordinal when it is
 // renamed.
 struct Method {
-  uint64_t interface_id;  // Of the interface that declares the method, which may be a superclass of the one
+  uint64_t interface_id;  // The interface that declares the method, which may be a superclass of the one
                           // called.
   uint16_t ordinal;
   // "kv.capnp:KeyValue.get", where kv.capnp is the name of the schema's file without its folder. For people:

@@ -47,7 +47,7 @@ void SetWasSent(absl::Status& status, bool sent);
 // Bounds on one status on the wire. The excess is left out; a cut message ends in "...".
 inline constexpr size_t kStatusMessageMax = 16 << 10;
 inline constexpr size_t kStatusDetailsMax = 32;            // Number of details.
-inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Of all of them.
+inline constexpr size_t kStatusDetailBytesMax = 64 << 10;  // Sum of all of them.
 
 // The part of an error that is sent when memory is short: its code, and up to `text_max` bytes of the text
 // that EncodeStatus() writes. `status` is not OK.

@@ -22,7 +22,7 @@ namespace {
 constexpr char kTraceParent[] = "traceparent";
 constexpr char kTraceState[] = "tracestate";
 
-// Of version 00: "00-", 32 digits, '-', 16 digits, "-01". A longer one has a higher version.
+// In version 00: "00-", 32 digits, '-', 16 digits, "-01". A longer one has a higher version.
 constexpr size_t kTraceParentBytes = 55;
 // What W3C Trace Context asks implementations to pass on at least; a longer one is dropped.
 constexpr size_t kTraceStateMax = 512;

@@ -29,17 +29,17 @@ namespace hawser {
 // with CallOptions::For(). What another thread calls, without For(), begins a trace of its own. This holds
 // without a sink, too: a process without one passes the trace on as it got it.
 struct TraceContext {
-  std::array<uint8_t, 16> trace_id = {};  // Of every span of the trace. Not all zero.
-  std::array<uint8_t, 8> span_id = {};    // Of this call. Not all zero.
+  std::array<uint8_t, 16> trace_id = {};  // The same for every span of the trace. Not all zero.
+  std::array<uint8_t, 8> span_id = {};    // This call's. Not all zero.
   bool is_sampled = false;                // The spans of this trace are wanted.
   std::string state;                      // "tracestate": what others keep in the trace. Passed on unread.
 
-  // Of a traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: it is malformed. A
+  // Reads a traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: it is malformed. A
   // version above 00 may have more fields, which are ignored.
   static std::optional<TraceContext> Parse(absl::string_view traceparent);
   std::string ToString() const;
 
-  // Of the call whose handler, or callback, this thread runs, for the application's own spans and logs.
+  // That of the call whose handler, or callback, this thread runs, for the application's own spans and logs.
   // nullptr: there is none, or its caller sent none and this process has no sink. Valid until that handler,
   // or callback, returns.
   static const TraceContext* Current();

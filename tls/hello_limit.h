@@ -27,7 +27,7 @@ class HelloLimit {
   std::array<uint8_t, 5> record_{};  // The header of the current record (RFC 8446, 5.1).
   size_t record_header_bytes_ = 0;
   size_t record_left_bytes_ = 0;
-  std::array<uint8_t, 4> message_{};  // Of the current message of the handshake (RFC 8446, 4).
+  std::array<uint8_t, 4> message_{};  // The current message of the handshake begins so (RFC 8446, 4).
   size_t message_header_bytes_ = 0;
   size_t message_left_bytes_ = 0;
 };

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-// Of kernels that are newer than the headers.
+// For kernels that are newer than the headers.
 #ifndef SOL_TLS
 #define SOL_TLS 282
 #endif
@@ -38,7 +38,7 @@ constexpr uint32_t kMessageBytesMax = 2 * 65535 + 255 + 13;
 
 std::atomic<bool> is_absent = false;
 
-// Of the record that the bytes are from.
+// The type of the record that the bytes are from.
 constexpr int kNoRecord = -1;
 int TypeOf(msghdr& message) {
   const cmsghdr* const type = CMSG_FIRSTHDR(&message);

@@ -89,7 +89,7 @@ class KernelTls {
   bool sends_ = false;
   bool receives_ = false;
 
-  // Of a message or an alert that has come in part.
+  // What has come of a message or an alert that is not complete.
   bool has_alert_level_ = false;
   uint8_t message_type_ = 0;
   uint8_t message_header_bytes_ = 0;

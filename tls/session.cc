@@ -36,7 +36,7 @@ constexpr size_t kMessageCost = 4 * 1024;
 constexpr size_t kAheadBytes = 16 * 1024;
 constexpr size_t kLongBytes = 4 * 1024;
 
-// Of records that wait for the socket. Write() stops at one; more are answers to requests for new keys.
+// Bytes of records that wait for the socket. Write() stops at one; more are answers to requests for new keys.
 constexpr size_t kUnsentBytesMax = 64 * 1024;
 
 constexpr size_t kFirstBytes = 16;
@@ -555,7 +555,7 @@ ssize_t Session::Write(const iovec* segments, size_t count) {
   ERR_clear_error();
   size_t total = 0;
   size_t i = 0;
-  size_t skipped = 0;  // Of segments[i].
+  size_t skipped = 0;  // Bytes of segments[i].
   char joined[kRecordBytesMax];
   const bool wears = aead() != Aead::kChaCha20Poly1305;
   while (i < count && !has_unsent()) {

@@ -43,7 +43,7 @@ class Session {
     Side side = Side::kClient;
     int fd = -1;
     SslPtr ssl;
-    uint64_t generation = 0;  // Of the files that `ssl` was made of.
+    uint64_t generation = 0;  // That of the files that `ssl` was made of.
     // A client's:
     std::string name;          // That the server's certificate must have.
     bool name_is_uri = false;  // OpenSSL knows only DNS names and IP addresses.
@@ -152,17 +152,17 @@ class Session {
   bool done_ = false;
   bool ended_ = false;
   absl::Status error_;
-  int errno_ = 0;        // Of the socket, if that broke.
+  int errno_ = 0;        // The socket's, if that broke.
   std::string refused_;  // Why the peer's certificate was refused.
   std::shared_ptr<const PeerIdentity> peer_identity_;
-  absl::Time ticket_end_ = absl::InfiniteFuture();  // Of the ticket that it was resumed with.
+  absl::Time ticket_end_ = absl::InfiniteFuture();  // The end of the ticket that it was resumed with.
 
   // Reading. What was read ahead of OpenSSL is ahead_[ahead_begin_, ahead_end_).
   std::unique_ptr<char[]> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
   bool bulk_ = false;  // The last record was long: nothing is read ahead, so that it is copied once less.
-  size_t budget_bytes_ = 0;    // Of the current call: what it may still cost,
+  size_t budget_bytes_ = 0;    // What the current call may still cost,
   size_t cost_bytes_ = 0;      // and what it has cost.
   bool socket_empty_ = false;  // Found by the current call.
   bool drained_ = true;

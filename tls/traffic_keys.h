@@ -15,7 +15,7 @@ namespace hawser::tls {
 // The ciphers of TLS 1.3 that Hawser speaks.
 enum class Aead : uint8_t { kAes128Gcm, kAes256Gcm, kChaCha20Poly1305 };
 
-// Of a cipher suite (RFC 8446, B.4).
+// The AEAD of a cipher suite (RFC 8446, B.4).
 std::optional<Aead> AeadOf(uint16_t cipher_suite);
 // Whether a key protects as many records as a connection can have. AES-GCM's does not (RFC 8446, 5.5).
 bool KeyLasts(Aead aead);

@@ -12,7 +12,7 @@ namespace hawser::transport {
 
 // Kinds of code that a poller calls, for CalledOut::Call::what.
 inline constexpr const char* kHandler = "the handler of";
-// Of a service that a channel offers.
+// A handler of a service that a channel offers.
 inline constexpr const char* kOfferedHandler = "the client's handler of";
 
 // One call that a server serves: "12:3.17" (ServerContext::call_id()).
@@ -34,7 +34,7 @@ class CalledOut {
     // The start of the turn that the call is part of, on the poller's clock. Calls of one turn together hold
     // the poller as one would.
     int64_t since_ns = 0;
-    CallId id;  // Of a handler.
+    CallId id;  // That of a handler.
   };
 
   // ---- On the poller.
@@ -60,7 +60,7 @@ class CalledOut {
     return outer;
   }
   void Leave(bool outer) { inside_.store(outer, std::memory_order_relaxed); }
-  // Of this turn or, if it has called nothing yet, of the turn before.
+  // The last call of this turn or, if it has called nothing yet, of the turn before.
   Call Last() const {
     const char* const what = what_.load(std::memory_order_relaxed);
     return what == nullptr ? before_ : Load(what);
@@ -89,10 +89,10 @@ class CalledOut {
   }
 
   std::atomic<bool> inside_{false};
-  std::atomic<const char*> what_{nullptr};  // Of the last call in this turn; null: there was none.
+  std::atomic<const char*> what_{nullptr};  // That of the last call in this turn; null: there was none.
   std::atomic<const char*> whose_{nullptr};
   std::atomic<int64_t> turn_ns_{0};
-  std::atomic<uint64_t> connection_{0};  // Of a CallId; 0: the call has none.
+  std::atomic<uint64_t> connection_{0};  // That of a CallId; 0: the call has none.
   std::atomic<uint64_t> exchange_{0};    // Its slot and generation.
   Call before_;                          // The last one of the turn before.
 };

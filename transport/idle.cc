@@ -113,7 +113,7 @@ void Idle::Remember(int64_t wait_ns) {
 
 int64_t Idle::BestSpinNs() const {
   constexpr int64_t kAsleep = static_cast<int64_t>(kRemembered) * kWakeNs;
-  // Of spinning through the waits of this class and of shorter ones.
+  // What spinning through the waits of each class and of shorter ones costs.
   std::array<int64_t, kClasses - 1> costs;
   int64_t spun_ns = 0;           // In those waits.
   int64_t longer = kRemembered;  // The others.

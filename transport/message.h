@@ -140,7 +140,7 @@ class OutgoingMessage {
   kj::ArrayPtr<capnp::word> AllocateSegment(uint32_t minimum_words);
   struct Attached {
     std::shared_ptr<const void> owner;
-    uint64_t bytes;  // Of what the message refers to.
+    uint64_t bytes;  // What the message refers to.
   };
   // Not only this message refers to its owner.
   bool IsKept(const Attached& attached) const;
@@ -242,7 +242,7 @@ class IncomingMessage {
   Lease sink_;  // Or:
   std::shared_ptr<const Lease> shared_sink_;
   absl::Span<const uint8_t> envelope_;
-  uint8_t kept_envelope_[kEnvelopeMax];  // Of a message with a sink.
+  uint8_t kept_envelope_[kEnvelopeMax];  // Where a message with a sink keeps it.
   absl::InlinedVector<Segment, 4> segments_;
   uint64_t body_bytes_ = 0;
   alignas(8) uint8_t reader_space_[sizeof(void*) * 40];
@@ -321,7 +321,7 @@ class MessageCache {
   friend class MessagePool;
   friend struct OutgoingMessageDeleter;
   friend struct IncomingMessageDeleter;
-  static constexpr uint32_t kKeptMax = 64;  // Of each kind.
+  static constexpr uint32_t kKeptMax = 64;  // For each kind.
 
   static MessageCache* Of(const MessagePool* pool) {
     return current_ != nullptr && &current_->pool_ == pool ? current_ : nullptr;

@@ -15,7 +15,7 @@ namespace {
 
 namespace rings = fabric::rings;
 
-// Of a poller with `connections`, which take `places` each.
+// What a poller with `connections` pins for its completion queues. Each connection takes `places`.
 uint64_t CompletionQueueBytes(uint64_t connections, uint64_t places) {
   uint64_t bytes = 0, held = 0;
   size_t index = 0;

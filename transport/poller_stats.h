@@ -20,7 +20,7 @@ struct PollerStats {
     uint64_t read = 0;  // The SEND announced a body, which the receiver fetched with RDMA READ.
   };
   Messages sent;
-  uint64_t sent_bytes = 0;  // Of their bodies, without headers and envelopes.
+  uint64_t sent_bytes = 0;  // Bodies only, without headers and envelopes.
   Messages received;        // An announced one counts once the receiver has memory for its body.
 
   // How the thread that drives waits when there is nothing to do.

@@ -10,7 +10,7 @@
 namespace hawser::transport {
 namespace {
 
-// Of one queue pair: its receives, which are twice its depth, and its sends.
+// The completions of one queue pair: its receives, which are twice its depth, and its sends.
 constexpr uint32_t kCompletionsMax = 8 * RawPlan::kDepthMax;
 
 }  // namespace

@@ -27,8 +27,8 @@ struct RawPlan {
 
   Kind kind = Kind::kExchange;
   uint32_t depth = 1;         // Requests, or READs, in flight; at most kDepthMax.
-  uint64_t bytes = 1;         // Of a request, or of a READ; at most kBytesMax.
-  uint64_t answer_bytes = 1;  // Of an answer, if there are answers; likewise.
+  uint64_t bytes = 1;         // A request, or a READ; at most kBytesMax.
+  uint64_t answer_bytes = 1;  // An answer, if there are answers; likewise.
 
   static constexpr uint32_t kDepthMax = 256;
   // rxe says that it takes no longer messages (ibv_port_attr::max_msg_sz). Real NICs take 1 GiB at least.

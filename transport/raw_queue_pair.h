@@ -63,7 +63,7 @@ class RawQueuePair final : private fabric::ConnectionHandler {
     return SendFrom(&message, sizeof(message));
   }
 
-  // Of the end whose memory is READ.
+  // For the end whose memory is READ.
   absl::StatusOr<fabric::Granted> GrantReads();
   // READs the same memory of the other end until there were `reads_max`, or until `time` has passed; one at
   // least. Returns how many.
@@ -117,7 +117,7 @@ class RawQueuePair final : private fabric::ConnectionHandler {
   uint32_t received_ = 0;
   size_t last_received_ = 0;  // The place of the last one in receives_.
   uint32_t to_send_ = 0;
-  uint32_t posted_ = 0, retired_ = 0;  // Of the send queue, ever, modulo 2^32.
+  uint32_t posted_ = 0, retired_ = 0;  // Work requests of the send queue, ever, modulo 2^32.
   uint32_t reads_done_ = 0;
   std::vector<fabric::ReceiveWorkRequest> receive_chain_;
   std::vector<fabric::SendWorkRequest> send_chain_;

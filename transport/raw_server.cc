@@ -10,7 +10,7 @@
 namespace hawser::transport {
 namespace {
 
-// Of one run of READs that a client asks for.
+// The longest run of READs that a client can ask for.
 constexpr absl::Duration kRunMax = absl::Minutes(1);
 
 absl::string_view ForRejection(const absl::Status& why) {

@@ -84,9 +84,9 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   bool Refill(Shortage& why);
   // `control_messages`: since the last refill.
   void Grow(uint32_t control_messages);
-  // Of kPromised and kWaitedFor.
+  // For kPromised and kWaitedFor.
   void Want(uint32_t wanted);
-  // Of kCredits: for allowed_, and to spare.
+  // For kCredits: as many as allowed_, and to spare.
   void WantAllowed(uint32_t spare);
 
   Port& port_;

@@ -43,7 +43,7 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
   // What one response takes.
   struct Bytes {
     uint64_t granted = 0;  // That the peer may READ.
-    uint64_t held = 0;     // Of the pool, and of this response alone. See OutgoingMessage::held_bytes().
+    uint64_t held = 0;     // Bytes of the pool for this response alone. See OutgoingMessage::held_bytes().
   };
 
   ResponseAccount(ResponseWatch& watch, Owner& owner) : watch_(watch), owner_(owner) {}

@@ -58,7 +58,7 @@ class Timers {
   void AddPostponed();
 
   TimeHeap<Timer, &Timer::when_ns_, &Timer::position_> heap_;
-  int64_t running_ns_ = INT64_MIN;  // Of the innermost RunDue(). The minimum: none runs.
+  int64_t running_ns_ = INT64_MIN;  // The time of the innermost RunDue(). The minimum: none runs.
   std::vector<Timer*> postponed_;   // Set inside it, and due. For the next one.
 };
 

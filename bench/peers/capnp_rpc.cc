@@ -167,7 +167,7 @@ class CapnpClient final : public Client {
 class CapnpRpc final : public Peer {
  public:
   const char* name() const override { return "capnp_rpc"; }
-  size_t bytes_max() const override { return (512 << 20) - 1; }  // Of a Data.
+  size_t bytes_max() const override { return (512 << 20) - 1; }  // The limit of a Data.
 
   void Serve() override {
     KeepFreedPages();

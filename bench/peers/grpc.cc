@@ -21,7 +21,7 @@
 namespace hawser::bench::peers {
 namespace {
 
-// Of each method: calls that the server can accept without being asked to.
+// Calls of each method that the server can accept without being asked to.
 constexpr int kArmed = 160;
 constexpr int kFrameBytes = 1 << 20;
 constexpr int kWindowBytes = 64 << 20;

@@ -104,7 +104,7 @@ class HawserClient final : public Client {
   const std::string payload_;
   std::shared_ptr<Buffer> source_;  // The payload in registered memory.
   std::vector<TargetStub> targets_;
-  absl::Mutex mutex_;  // Of several connections: held while the observer is told.
+  absl::Mutex mutex_;  // For several connections: held while the observer is told.
   bool due_ = false;   // One call at a time: Run() is to make it.
   std::optional<absl::Notification> ended_{std::in_place};
 };
@@ -112,7 +112,7 @@ class HawserClient final : public Client {
 class Hawser final : public Peer {
  public:
   const char* name() const override { return "hawser"; }
-  size_t bytes_max() const override { return (512 << 20) - 1; }  // Of a Data.
+  size_t bytes_max() const override { return (512 << 20) - 1; }  // The limit of a Data.
   bool has_tls() const override { return true; }
 
   void Serve() override {

@@ -133,7 +133,7 @@ class Stream {
   size_t reply_bytes_ = load_.bytes;
   size_t sent_bytes_ = 0, unsent_bytes_ = 0;
   std::vector<uint8_t> replies_;
-  size_t filled_ = 0, checked_ = 0;  // Of replies_.
+  size_t filled_ = 0, checked_ = 0;  // Bytes of replies_.
   std::deque<int> calls_;            // In flight, in the order of their replies.
 };
 

@@ -63,7 +63,7 @@ class Store {
 
   struct Totals {
     uint64_t keys = 0;
-    uint64_t value_bytes = 0;   // Of all values.
+    uint64_t value_bytes = 0;   // Sum of all values.
     uint64_t memory_bytes = 0;  // What keys and values hold, in all.
   };
   Totals totals() const;

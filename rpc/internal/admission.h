@@ -24,7 +24,7 @@ class Admission {
   struct Place {
     PeerHost host;
     const transport::BufferPool* pool = nullptr;
-    // Of the pool, for its receives, at most: an idle connection over TCP has few.
+    // What its receives take of the pool at most: an idle connection over TCP has few.
     uint64_t receive_bytes = 0;
   };
   using Newcomer = PeerTable::Entry;
@@ -53,7 +53,7 @@ class Admission {
   struct Memory {
     uint64_t receives_max_bytes = 0;
     uint64_t receive_bytes = 0;
-    absl::flat_hash_map<PeerHost, uint64_t> by_host;  // Of these; without those that have none.
+    absl::flat_hash_map<PeerHost, uint64_t> by_host;  // These, by host; without hosts that have none.
   };
 
   const uint32_t connections_max_;

@@ -18,7 +18,7 @@ namespace hawser::internal {
 // How often channels connected, and how often that failed. Values.
 struct ChannelCounts {
   uint64_t connects = 0;
-  uint64_t losses = 0;           // Of a connection, for whatever cause; also servers that drain.
+  uint64_t losses = 0;           // Lost connections, for whatever cause; also servers that drain.
   uint64_t failed_attempts = 0;  // At every address of the server.
 };
 
@@ -45,8 +45,8 @@ class ChannelList {
     const std::string address_;
     const Count& calls_waiting_;
     std::atomic<ChannelState> state_{ChannelState::kConnecting};
-    // Of one channel: at one attempt each millisecond they last for 50 days, and a channel waits for seconds
-    // between two.
+    // Counts of one channel: at one attempt each millisecond they last for 50 days, and a channel waits for
+    // seconds between two.
     std::atomic<uint32_t> connects_{0}, losses_{0}, failed_attempts_{0};
   };
 
@@ -58,8 +58,8 @@ class ChannelList {
   };
   struct View {
     std::vector<Channel> channels;
-    uint64_t calls_waiting = 0;  // Of all that there are.
-    ChannelCounts counts;        // Of all that there ever were.
+    uint64_t calls_waiting = 0;  // Summed over the channels that there are.
+    ChannelCounts counts;        // Summed over all channels that there ever were.
   };
 
   // That of this process: a child made by fork() begins with an empty one.

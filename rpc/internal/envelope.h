@@ -55,7 +55,7 @@ struct ResponseEnvelope {
 };
 inline constexpr size_t kResponseEnvelopeBytes = 8;
 
-// Of a result without metadata.
+// The envelope of a result without metadata.
 inline constexpr std::array<uint8_t, kResponseEnvelopeBytes> kOkEnvelope = {};
 inline bool IsOkEnvelope(absl::Span<const uint8_t> bytes) {
   return bytes.size() == kResponseEnvelopeBytes && LoadLittle64(bytes.data()) == 0;

@@ -54,7 +54,7 @@ class FirstResult final : public std::enable_shared_from_this<FirstResult> {
   std::coroutine_handle<> waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t wait_ ABSL_GUARDED_BY(mutex_) =
       0;  // Counts waits, so that a late alarm does not end the next one.
-  std::shared_ptr<Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // Of the wait; null: it has none.
+  std::shared_ptr<Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // For the wait; null: it has none.
   // Makes an alarm on the poller of the first call.
   absl::AnyInvocable<std::shared_ptr<Alarm>(absl::AnyInvocable<void(bool)>)> new_alarm_
       ABSL_GUARDED_BY(mutex_);

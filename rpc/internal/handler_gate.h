@@ -33,7 +33,7 @@ class HandlerGate {
     friend class HandlerGate;
     HandlerGate& gate_;
     const bool inside_;
-    const Entry* const outer_;  // Of this thread.
+    const Entry* const outer_;  // The one around it, on this thread.
   };
 
   // This thread is inside the gate: it runs a handler, or something that the handler called.

@@ -279,7 +279,7 @@ void HealthBoard::Drop(const std::shared_ptr<Watch>& watch) {
   if (client == clients_.end()) return;
   std::vector<std::shared_ptr<Watch>>& watches = client->second.watches;
   const auto found = std::find(watches.begin(), watches.end(), watch);
-  if (found == watches.end()) return;  // Of one that was at this address before.
+  if (found == watches.end()) return;  // The watch of one that was at this address before.
   watches.erase(found);
   Count(client->second.host, -1);
   if (watches.empty()) clients_.erase(client);

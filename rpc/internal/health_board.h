@@ -57,7 +57,7 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   struct Watch {
     std::string service;
     std::weak_ptr<Channel> client;
-    const Channel* key = nullptr;   // Of that client in clients_.
+    const Channel* key = nullptr;   // The key of that client in clients_.
     Status told = Status::UNKNOWN;  // By the last call, if there was one.
     bool was_told = false;
     bool is_telling = false;

@@ -31,7 +31,7 @@ constexpr Method kSnapshot = {.interface_id = kInterfaceId,
                               .name = "introspection.capnp:Introspection.snapshot",
                               .idempotent = true};
 
-// Of family AF_UNSPEC: the address has none.
+// The numeric host of `uri`. Of family AF_UNSPEC if it has none.
 SocketAddress AddressOf(const absl::StatusOr<transport::Uri>& uri) {
   if (!uri.ok()) return {};
   const absl::StatusOr<SocketAddress> address = transport::ParseNumericHost(uri->host);

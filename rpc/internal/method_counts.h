@@ -34,7 +34,7 @@ struct EndedCalls {
   observe::Histogram latency;
 };
 
-// Of several EndedCalls, at one moment. A value.
+// The sums of several EndedCalls, at one moment. A value.
 struct EndedTotals {
   std::array<uint64_t, kStatusCodes> by_code = {};
   observe::HistogramTotals latency;

@@ -123,7 +123,7 @@ class OutgoingCalls {
   struct View {
     std::vector<Totals> totals;  // By target and method. Targets that have channels come first.
     uint64_t left_out = 0;       // Pairs of target and method beyond the limit.
-    uint64_t calls = 0;          // Of all targets and methods.
+    uint64_t calls = 0;          // Sum over all targets and methods.
     uint64_t failed = 0;         // Those of them that did not end with OK.
   };
 

@@ -20,7 +20,7 @@ namespace hawser::internal {
 namespace {
 
 constexpr int kBacklog = 256;
-// Of the connections that wait, taken in one turn.
+// Connections that wait and are accepted in one turn.
 constexpr int kAcceptsMax = 64;
 
 // A connection that has not sent the whole token.

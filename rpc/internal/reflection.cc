@@ -14,8 +14,8 @@
 namespace hawser::internal {
 namespace {
 
-// Of the nodes in one answer, so that it fits where a small message_bytes_max is agreed, and its copy holds
-// the thread for less than a millisecond.
+// The nodes in one answer, so that it fits where a small message_bytes_max is agreed, and its copy holds the
+// thread for less than a millisecond.
 constexpr uint64_t kAnswerWordsMax = 256 * 1024 / sizeof(capnp::word);
 
 constexpr uint64_t kInterfaceId = capnp::typeId<reflection::Reflection>();

@@ -74,7 +74,7 @@ class ServerCall {
   std::string Name() const;
   // From any thread.
   HandlerStage stage() const { return stage_.load(std::memory_order_relaxed); }
-  // Of the poller's clock.
+  // By the poller's clock.
   int64_t started_ns() const { return started_ns_; }
   int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
   MethodCounts* counts() const { return counts_; }
@@ -150,7 +150,7 @@ class ServerCall {
   ServerContext context_;
   transport::ExchangeId id_;
   const MethodTable::Entry* entry_ = nullptr;
-  MethodCounts* counts_ = nullptr;  // Of its method.
+  MethodCounts* counts_ = nullptr;  // Those of its method.
   int64_t started_ns_ = 0;
   int64_t deadline_ns_ = 0;
   // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else
@@ -164,9 +164,9 @@ class ServerCall {
   transport::OutgoingMessagePtr reply_;
   std::unique_ptr<Metadata> reply_metadata_;
   Interception interception_;
-  TraceRef trace_;          // Of the handler's calls.
+  TraceRef trace_;          // That of the handler's calls.
   bool is_traced_ = false;  // The request came with a trace.
-  absl::Status status_;     // Of the answer that is on the way to the poller.
+  absl::Status status_;     // The answer's, on the way to the poller.
   bool deferred_ = false;   // Used on the handler's thread.
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the
   // DeferredCall's thread.

@@ -217,7 +217,7 @@ void ServingConnection::NoteSlow(const ServerCall& call, absl::StatusCode code, 
 }
 
 void ServingConnection::OnReady(const transport::Handshake&) {
-  peer_identity_ = connection_->peer_identity();  // Of one that was dialed it is known only now.
+  peer_identity_ = connection_->peer_identity();  // If it was dialed, it is known only now.
   owner_.OnServingReady();
 }
 

@@ -170,8 +170,8 @@ class ServingConnection final : transport::ConnectionObserver,
   // Before handler_end_ns says that `call` has ended.
   [[gnu::noinline, gnu::cold]] void NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns);
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
-  // Of a request that the short way does not decode, because it has metadata, or is malformed. Empty: it was
-  // refused.
+  // The envelope of a request that the short way does not decode, because it has metadata, or is malformed.
+  // Empty: it was refused.
   [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
       transport::ExchangeId id, const transport::IncomingMessage& request, bool& is_traced);
   // A method, and what this poller counts of its calls.

@@ -52,7 +52,7 @@ class SpanAttributes {
 struct CarriedTrace {
   TraceContext context;
   bool makes_spans = true;  // False: a peer's, beyond TraceOptions::peers_spans_per_second.
-  // Of the span of the call that is handled; null: that has none.
+  // Those of the span of the call that is handled; null: that has none.
   std::shared_ptr<SpanAttributes> attributes = nullptr;
 };
 using TraceRef = std::shared_ptr<const CarriedTrace>;  // Null: no trace.

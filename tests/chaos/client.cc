@@ -287,7 +287,7 @@ class Worker {
   kv::KeyValueStub stub_;
   const size_t first_key_;
   std::mt19937_64 random_;
-  absl::Status failure_;  // Of the last call.
+  absl::Status failure_;  // The last call's.
 };
 
 int Main(int argc, char** argv) {

@@ -41,7 +41,7 @@ class KeyRecord {
   std::atomic<uint64_t> first_;                   // The first put that may have run in this epoch.
   std::atomic<uint64_t> issued_;                  // The last one sent.
   std::atomic<uint64_t> known_;                   // The last one known to have run in this epoch; 0: none.
-  std::atomic<uint64_t> revisions_[kRemembered];  // Of those known to have run in this epoch; 0: not known.
+  std::atomic<uint64_t> revisions_[kRemembered];  // For those known to have run in this epoch; 0: not known.
 };
 
 struct ClientRecord {

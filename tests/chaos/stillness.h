@@ -11,7 +11,7 @@ namespace hawser::chaos {
 
 // What the server, while it has no calls, and the client that is never killed hold.
 struct Stillness {
-  std::map<std::string, uint64_t> stats;  // Of `kv stats`.
+  std::map<std::string, uint64_t> stats;  // What `kv stats` prints.
   int server_files = 0, client_files = 0;
   double server_mib = 0, client_mib = 0;
 };

@@ -48,7 +48,7 @@ class Liar final : fabric::ListenHandler {
 
  private:
   static transport::Handshake Hello(transport::Role role);
-  // Of the last connection that it has dialed to ask by; of none, zeros.
+  // That of the last connection that it has dialed to ask by; zeros if there is none.
   transport::SessionToken Session() const;
 
   struct Spoil {

@@ -20,8 +20,8 @@ namespace hawser::fuzz {
 // What a liar sends and receives above transport/: rpc/ as the other side sees it.
 class LiarWords {
  public:
-  // Of a message that is right, as far as transport/ can tell: both a multiple of 8. The body is the first
-  // segment; empty: there is none.
+  // Those of a message that is right, as far as transport/ can tell: both a multiple of 8. The body is the
+  // first segment; empty: there is none.
   virtual std::string Envelope(Script& script, bool request) = 0;
   virtual std::string Body(Script& script, bool request) = 0;
   // A request or response of the victim.
@@ -94,8 +94,8 @@ class LiarLine final : public fabric::ConnectionHandler {
   const size_t index;
   const bool asks;
   std::unique_ptr<fabric::QueuePair> queue_pair;
-  uint32_t features = 0;            // Of the victim's handshake, if it dialed, but for kFeatureCredits.
-  transport::SessionToken session;  // Of its answer, if the liar dialed.
+  uint32_t features = 0;            // From the victim's handshake, if it dialed, but for kFeatureCredits.
+  transport::SessionToken session;  // From its answer, if the liar dialed.
   bool established = false;
   bool ended = false;
   bool lied = false;
@@ -111,7 +111,7 @@ class LiarLine final : public fabric::ConnectionHandler {
   struct Asked {
     uint32_t generation = 0;
     bool busy = false;
-    std::vector<transport::TableEntry> granted;  // Of its last response.
+    std::vector<transport::TableEntry> granted;  // With its last response.
   };
   std::vector<Asked> asked{kSlots};
   // Where it answers: what was asked, and not answered.
@@ -124,7 +124,7 @@ class LiarLine final : public fabric::ConnectionHandler {
 
   uint32_t control_generation = 0;
   bool control_waits = false;
-  std::vector<uint32_t> controls;  // Of the victim, not answered.
+  std::vector<uint32_t> controls;  // The victim's, not answered.
   int reads = 0;
   std::vector<uint32_t> rkeys;  // Granted, in turn.
 
@@ -138,7 +138,7 @@ class LiarLine final : public fabric::ConnectionHandler {
   const LiarMemory& memory_;
   LiarWords* const words_;
   size_t sends_ = 0;
-  std::map<uint16_t, uint32_t> generations_;  // Of the victim's requests.
+  std::map<uint16_t, uint32_t> generations_;  // Those of the victim's requests.
   uint32_t peer_control_generation_ = 0;
 };
 

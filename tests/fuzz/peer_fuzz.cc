@@ -383,8 +383,8 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
     for (const int byte : bytes) seed.push_back(static_cast<char>(byte));
     return seed;
   };
-  // Of the victim, the clock and the honest client; below 160 are the liar's steps, most of which name a line
-  // first.
+  // Steps of the victim, the clock and the honest client; below 160 are the liar's steps, most of which name
+  // a line first.
   constexpr int kDialLiar = 161, kWait = 162, kCancel = 163, kEnd = 164, kCallHonestly = 167, kAskLiar = 168,
                 kAnswerLiar = 171;
   constexpr int kDial = 0, kSpoil = 1, kSend = 3, kRead = 6, kControl = 8, kControlAck = 9;

@@ -31,7 +31,7 @@ class PeerWorld {
   static constexpr int kVictim = 1;
   static constexpr int kHonest = 2;
   static constexpr int kLiar = 3;
-  static constexpr uint16_t kPort = 7470;  // Of the victim.
+  static constexpr uint16_t kPort = 7470;  // The victim's.
 
   PeerWorld(const uint8_t* data, size_t size);
   virtual ~PeerWorld();

@@ -36,10 +36,10 @@ constexpr char kUri[] = "rdma://10.0.0.1:7470";
 constexpr size_t kLinesMax = 8;
 constexpr size_t kChannelsMax = 4;
 constexpr int kRestartsMax = 2;
-constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Of closing what a deadline left.
+constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // For closing what a deadline left.
 constexpr size_t kTooLarge = 5 << 20;              // For anybody here.
 
-// Of the honest client: each revision after the one before.
+// The watcher of the honest client: it sees each revision after the one before.
 class HonestWatcher final : public ledger::WatcherService {
  public:
   absl::Status Changed(ServerContext&, ledger::Watcher::ChangedParams::Reader request,
@@ -61,7 +61,7 @@ struct CallRecord {
   bool cancelled = false;
   int ends = 0;
   absl::Status status;
-  std::string answer;                 // Of an honest one.
+  std::string answer;                 // That of an honest one.
   absl::AnyInvocable<void()> cancel;  // Until its end.
 };
 
@@ -447,7 +447,7 @@ class World final : PeerWorld {
   std::unique_ptr<Server> server_;
   std::deque<ChannelRecord> channels_;
   std::deque<CallRecord> calls_;
-  size_t ended_ = 0;  // Of calls_, from the front.
+  size_t ended_ = 0;  // How many of calls_, from the front.
   std::shared_ptr<Channel> honest_channel_;
   int restarts_ = 0;
   bool gone_ = false;  // The liar.
@@ -461,7 +461,7 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
     for (const int byte : bytes) seed.push_back(static_cast<char>(byte));
     return seed;
   };
-  // Of the liar, and then of everybody else.
+  // Steps of the liar, and then of all others.
   constexpr int kDial = 0, kSpoil = 1, kReject = 2, kSend = 3, kRead = 6, kControl = 8, kControlAck = 9;
   constexpr int kCall = 160, kPush = 163, kFinish = 164, kWait = 166, kCancel = 167, kClose = 168,
                 kHonest = 171, kEndAClient = 172, kRestart = 173, kOpen = 175;

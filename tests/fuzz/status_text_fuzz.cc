@@ -191,7 +191,7 @@ void Check(Script script) {
   bool all_are_utf8 = true;
   for (const std::string& text : texts) all_are_utf8 = all_are_utf8 && IsUtf8(text);
 
-  // Of both snapshots of the history the same ones.
+  // The same ones in both snapshots of the history.
   size_t next = 0;
   options.text = [&](std::string original) {
     if (original == "kv_server") next = 0;  // The first text of a snapshot.

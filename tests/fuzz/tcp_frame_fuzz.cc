@@ -22,7 +22,7 @@ using fabric::QueuePair;
 using Result = FrameReader::Result;
 
 constexpr uint32_t kDepth = 8;
-constexpr uint32_t kMemoryMax = 600;  // Of one receive, grant or request.
+constexpr uint32_t kMemoryMax = 600;  // For one receive, grant or request.
 
 using Memory = std::vector<uint8_t>;
 
@@ -106,7 +106,7 @@ struct Victim {
   FrameReader reader;
   size_t posted = 0;
   std::vector<Memory> receives, granted, sinks;
-  std::vector<fabric::Granted> told;  // Of `granted`.
+  std::vector<fabric::Granted> told;  // For each of `granted`.
   std::vector<Memory> pushed;         // The sinks of pushes that were taken.
 };
 
@@ -126,7 +126,7 @@ struct Expected {
 struct Frame {
   FrameHeader header;
   std::string payload;
-  // Of a WRITE or READ request: the grant that its address is relative to; -1: none.
+  // For a WRITE or READ request: the grant that its address is relative to; -1: none.
   int grant = -1;
 };
 
@@ -243,7 +243,7 @@ class Model {
 
   const Expected& expected() const { return expected_; }
   bool push_is_due() const { return expected_.push_is_due; }
-  // Of honest frames.
+  // Counts of honest frames.
   uint32_t acknowledged() const { return acknowledged_; }
   uint32_t sent() const { return sent_; }
   uint32_t due_read() const { return answered_ < reads_.size() ? reads_[answered_] : 0; }
@@ -385,7 +385,7 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
         } else {
           result = victim.reader.Resume();
         }
-        // Of what was held; there may be more in the socket.
+        // Only what was held is read; there may be more in the socket.
         if (result == Result::kDrained) result = Result::kMore;
       }
     } while (result == Result::kMore);

@@ -256,7 +256,7 @@ TEST_F(StatusServerTest, RequestsOfOneConnectionAreAnsweredInOrder) {
   EXPECT_EQ(Count(answers, "serving\n"), 3u);
 }
 
-// Of a server that drains, for the process that replaces it.
+// The port of a server that drains, for the process that replaces it.
 TEST_F(StatusServerTest, APortThatIsGivenUpIsFreeAndItsOpenConnectionsAreServedOn) {
   const auto server = StatusServer::Start("127.0.0.1:0", FillIn, {.idle_time = absl::Hours(1), .nice = 0});
   ASSERT_THAT(server, IsOk());
@@ -566,7 +566,7 @@ TEST_F(StatusServerTest, AnAddressThatCannotServeSaysWhy) {
   const absl::Status refused = code(taken.c_str());
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kAlreadyExists));
   EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("listen on ", taken)));
-  const absl::Status elsewhere = code("192.0.2.200:0");  // Of a network for documentation.
+  const absl::Status elsewhere = code("192.0.2.200:0");  // In a network for documentation.
   EXPECT_THAT(elsewhere, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(std::string(elsewhere.message()), EndsWith("no interface of this machine has that address"));
 }

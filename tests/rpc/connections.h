@@ -12,7 +12,7 @@
 
 namespace hawser {
 
-// Of a channel with several connections: those that new calls go to.
+// How many connections of a channel with several get new calls.
 inline size_t ReadyConnections(const Channel& channel) {
   const auto& all = channel.core()->group()->connections();
   return static_cast<size_t>(

@@ -479,7 +479,7 @@ class CarryingTest : public LossTest {
       // The last three wait for the slots.
       ASSERT_TRUE(Eventually([&] { return server_.requests == before + std::min(i + 1, 3); }));
     }
-    std::vector<int> numbers;  // Of the connections, at the server.
+    std::vector<int> numbers;  // Those of the connections, at the server.
     server_.Run([&] {
       for (const auto& [client, id] : held_) numbers.push_back(client->number);
     });

@@ -161,7 +161,7 @@ TEST_F(DynamicCallTest, NamesOfAPeerAreEscapedAndCut) {
 }
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wnon-virtual-dtor"  // Of Cap'n Proto's class.
+#pragma GCC diagnostic ignored "-Wnon-virtual-dtor"  // For Cap'n Proto's class.
 // A loader that asks a peer for what it needs, and does not get it.
 class Refusing final : public capnp::SchemaLoader::LazyLoadCallback {
  public:

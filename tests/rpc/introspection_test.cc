@@ -179,7 +179,7 @@ class IntrospectorTest : public ::testing::Test {
     Box<bool> began, go_on;
     std::atomic<int> runs{0};
     std::atomic<bool> throws{false};
-    std::atomic<int> nice{0};  // Of the thread that runs the source.
+    std::atomic<int> nice{0};  // That of the thread that runs the source.
     internal::Introspector introspector;
     Server server;
     std::string uri;
@@ -210,7 +210,7 @@ TEST_F(IntrospectorTest, CallsThatWaitShareASnapshot) {
   }
 }
 
-// Of the threads of the process, only the one that takes snapshots lets the others go first.
+// The thread that takes snapshots lets the others go first; no other thread of the process does.
 TEST_F(IntrospectorTest, PollersGoBeforeSnapshots) {
   const int nice = getpriority(PRIO_PROCESS, 0);
   Slow slow;
@@ -320,7 +320,7 @@ TEST_F(IntrospectorTest, WithoutAThreadACallSaysSo) {
   server.probe.on_act = [](ServerContext&, uint64_t) {
     constexpr uint32_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
                                  CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
-    // Of the poller's thread, which starts the one for snapshots.
+    // For the poller's thread, which starts the one for snapshots.
     return Forbid(SYS_clone3, ENOSYS) && Forbid(SYS_clone, EAGAIN, kThread) ? absl::OkStatus()
                                                                             : absl::InternalError("seccomp");
   };

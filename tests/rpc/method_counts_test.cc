@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 
-// Of a poller. Times are seconds.
+// The slowest calls of a poller. Times are seconds.
 class SlowCallsTest : public ::testing::Test {
  protected:
   // A call that took `took` ends now.

@@ -369,7 +369,7 @@ TEST(MetricsTest, PrometheusReadsTheMetrics) {
   }
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/metrics");
   std::ofstream(path) << text;
-  // Of Prometheus's own: reads the text, and knows its rules for names.
+  // Prometheus's own tool: reads the text, and knows its rules for names.
   EXPECT_EQ(std::system(absl::StrCat("promtool check metrics < ", path).c_str()), 0);
 }
 

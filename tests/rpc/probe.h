@@ -28,7 +28,7 @@ namespace hawser {
 
 // Not met unless something is broken. Less than a small test has, so that it can still say what.
 constexpr absl::Duration kLong = absl::Seconds(45);
-// Of a deadline or a timeout that the test waits for, where nothing has to happen before it.
+// A deadline or a timeout that the test waits for, where nothing has to happen before it.
 constexpr absl::Duration kExpires = absl::Milliseconds(20);
 
 // Connect() then does not try again what the server refuses for lack of room.
@@ -99,10 +99,10 @@ class ProbeServiceImpl : public probe::ProbeService {
  public:
   using Doing = std::function<absl::Status(ServerContext& context, uint64_t number)>;
 
-  // Of act and actAgain; the reply is the number. By default they return it.
+  // Runs in act and actAgain; the reply is the number. By default they return it.
   Doing on_act = [](ServerContext&, uint64_t) { return absl::OkStatus(); };
   std::atomic<int> runs{0};
-  // Of echo, before it answers.
+  // Runs in echo, before it answers.
   std::function<void(probe::Probe::EchoParams::Reader)> on_echo = [](probe::Probe::EchoParams::Reader) {};
 
   // With the metadata of the request.

@@ -42,7 +42,7 @@ struct ByHand final : Service {
 struct Large final : Service {
   static constexpr Method kDo = {
       .interface_id = 0xfedcba0987654321, .ordinal = 0, .name = "large.capnp:Large.do", .idempotent = false};
-  static inline std::vector<uint64_t> words;  // Of each node.
+  static inline std::vector<uint64_t> words;  // The size of each node.
 
   void AddMethods(MethodTable& table) override {
     table.Add(kDo, this, [](void*, ServerContext&) { return absl::OkStatus(); });
@@ -63,7 +63,7 @@ struct Large final : Service {
 
 class ReflectionTest : public ::testing::Test {
  protected:
-  // Of a server with these services.
+  // A stub of a server with these services.
   reflection::ReflectionStub Reflect(const std::vector<Service*>& services, ServerOptions options = {}) {
     server_ = std::make_unique<Server>(std::move(options));
     for (Service* service : services) EXPECT_THAT(server_->AddService(service), IsOk());

@@ -22,7 +22,7 @@ using observe::wire::Snapshot;
 
 constexpr char kGet[] = "kv.capnp:KeyValue.get", kPut[] = "kv.capnp:KeyValue.put";
 
-// Of a poller that has `open` connections.
+// The report of a poller that has `open` connections.
 PollerReport WithConnections(uint64_t open, const std::string& peer, const char* state = "ready") {
   PollerReport report;
   for (uint64_t i = 0; i < open; ++i) {
@@ -80,7 +80,7 @@ TEST_F(ServerReportTest, CallsAreTheOldestFirstAndTheRestIsCounted) {
   for (int64_t i = 0; i < 300; ++i) young.push_back(i);
   PollerReport both = WithCalls(young);
   both.calls_queued = 3;
-  both.running[kPut] = 7;  // Of another method; those that it does not show count, too.
+  both.running[kPut] = 7;  // Another method; those that it does not show count, too.
   FillInCalls(Of(both, WithCalls(old)), snapshot_);
   const std::vector<int64_t> ages = Ages();
   ASSERT_EQ(ages.size(), 200u);

@@ -615,7 +615,7 @@ TEST(ServerTest, ConnectionsLeaveMemoryForMessages) {
   }
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("limit_bytes"));
-  EXPECT_EQ(channels.size(), 18u);  // Of one host: 15 sixteenths of 48 MiB.
+  EXPECT_EQ(channels.size(), 18u);  // From one host: 15 sixteenths of 48 MiB.
   for (const auto& channel : channels) {
     auto call = probe::ProbeStub(channel).Echo();
     call.request().initData(100'000);

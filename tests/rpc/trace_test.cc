@@ -386,7 +386,7 @@ TEST_F(TraceTest, ADeferredCallAddsAttributesUntilItsAnswer) {
   EXPECT_THAT(SendAct(channel, 2).Wait(), HasCode(absl::StatusCode::kNotFound));
   DeferredCall late = back.held.Take();
   EXPECT_EQ(AttributesOf(spans->Take(4, "server")[1]).size(), 1u);
-  late.context().SetSpanAttribute("after", true);  // Of a span that has ended.
+  late.context().SetSpanAttribute("after", true);  // The span has ended.
   late.Finish();
 }
 

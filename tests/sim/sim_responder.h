@@ -72,7 +72,7 @@ class SimResponder {
   };
   struct GrantedRange {
     fabric::Sge range;
-    uint64_t address;  // Of the range, for the peer.
+    uint64_t address;  // Where the range begins, for the peer.
     Access access;
     int64_t from_ns;  // Valid from then on.
     MemoryGuard::Id guard;

@@ -22,7 +22,7 @@ struct CertificateNames {
   std::vector<std::string> dns;
   std::vector<std::string> uris;
   std::vector<std::string> ips;  // "127.0.0.1", "::1".
-  std::string common_name;       // Of the subject. Hawser takes it for no name.
+  std::string common_name;       // The subject's. Hawser takes it for no name.
 };
 
 // "localhost", 127.0.0.1 and ::1.
@@ -35,11 +35,11 @@ struct CertificateOptions {
   absl::Duration not_after = absl::Hours(24);
   std::string key_usage = "critical,digitalSignature";
   std::string extended_key_usage;  // "serverAuth", "clientAuth,serverAuth". Empty: no such extension.
-  size_t padding_bytes = 0;        // Of an extension that means nothing and makes the certificate larger.
-  bool is_self_signed = false;     // It is issued by itself instead of by the authority.
-  bool has_other_key = false;      // The key in the file does not fit the certificate.
-  bool has_intermediates = true;   // The file of the certificate has those of intermediate authorities, too.
-  std::string passphrase;          // If it is not empty, the file of the key is encrypted with it.
+  size_t padding_bytes = 0;  // An extension of so many bytes means nothing, and makes the certificate larger.
+  bool is_self_signed = false;    // It is issued by itself instead of by the authority.
+  bool has_other_key = false;     // The key in the file does not fit the certificate.
+  bool has_intermediates = true;  // The file of the certificate has those of intermediate authorities, too.
+  std::string passphrase;         // If it is not empty, the file of the key is encrypted with it.
   // The file of authorities. Empty: that of the root.
   std::string authorities;
   std::string server_name;  // As it gets into the credentials.

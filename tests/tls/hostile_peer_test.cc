@@ -496,7 +496,7 @@ TEST_F(TlsListenerTest, AHandshakeThatHasBegunGoesBeforeThoseOfNewHosts) {
   EXPECT_LT(CountReadable(flood), flood.size()) << "the flood was no flood";
 }
 
-// Of too many peers those make room that wait for their first turn.
+// If there are too many peers, those make room that wait for their first turn.
 TEST_F(TlsListenerTest, AHandshakeThatHasBegunMakesNoRoomForNewHosts) {
   NewWorld({.half_open_max = 32, .half_open_per_host_max = 24});
   const std::string hello = Hello();

@@ -215,7 +215,7 @@ TEST(FiguresTest, JsonHasRatesOfTheInterval) {
 
 // ---- Their text
 
-// Of everything, with texts that a terminal would obey, or that are wider than they are long.
+// Figures of everything, with texts that a terminal would obey, or that are wider than they are long.
 Figures Everything(unsigned methods, unsigned calls) {
   Made now(2000);
   std::vector<Made::Method> list;

@@ -294,7 +294,7 @@ TEST_F(KvServiceTest, APageOfLongKeysIsBoundedInBytes) {
   }
   auto page = kv.List().Send().Wait();
   ASSERT_THAT(page, IsOk());
-  EXPECT_EQ((*page)->getEntries().size(), 16u);  // Of 4 KiB each: 64 KiB.
+  EXPECT_EQ((*page)->getEntries().size(), 16u);  // 4 KiB each: 64 KiB.
   EXPECT_GT((*page)->getNext().size(), 0u);
 }
 

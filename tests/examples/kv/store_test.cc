@@ -74,7 +74,7 @@ TEST_F(StoreTest, AReaderKeepsTheValueThatItGotThroughOverwriteAndRemove) {
 }
 
 TEST_F(StoreTest, MemoryIsGivenBackByOverwriteAndRemove) {
-  constexpr uint64_t kBeside = Store::kEntryBytes + 1;  // Of a key of one byte.
+  constexpr uint64_t kBeside = Store::kEntryBytes + 1;  // With a key of one byte.
   ASSERT_THAT(store_.Put("a", MakeValue(1000, 1)), IsOk());
   ASSERT_THAT(store_.Put("b", MakeValue(500, 1)), IsOk());
   EXPECT_EQ(store_.totals().memory_bytes, 1500 + 2 * kBeside);

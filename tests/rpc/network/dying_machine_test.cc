@@ -60,7 +60,7 @@ absl::Status Echo(const std::shared_ptr<Channel>& channel, size_t size, bool wai
   return reply.status();
 }
 
-// Of `call`, made again as long as its connection is lost.
+// The result of `call`, which is made again as long as its connection is lost.
 absl::Status InTheEnd(const std::function<absl::Status()>& call) {
   absl::Status status = call();
   for (int tries = 1; absl::IsUnavailable(status) && tries < kTriesMax; ++tries) status = call();
@@ -129,7 +129,7 @@ class Client {
     EXPECT_LE(absl::Now() - start, kInterval + kTimeout + kSoon) << "the other call was not told at once";
   }
 
-  // Of a connection that is not in use.
+  // Expects the loss of a connection that is not in use.
   void ExpectLossWhileIdle(const std::string& word) {
     ASSERT_EQ(channel->state(), ChannelState::kReady);
     Say(word);

@@ -88,7 +88,7 @@ struct UnansweredCall {
   std::optional<DeferredCall> held;
 };
 
-// Of a device that waits as long as it is told: 7 tries of 67 ms.
+// With a device that waits as long as it is told: 7 tries of 67 ms.
 TEST(LongWaitsTest, ACallOverALinkThatIsCutEndsWithinASecond) {
   UnansweredCall call;  // Only the next one finds the link cut.
   BadLink link("loss 100%");

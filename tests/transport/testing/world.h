@@ -37,7 +37,7 @@ class World {
 
   TestClock clock;
   Side client, server;
-  size_t next_poller = 0;  // Of the server's, the one for the next connection.
+  size_t next_poller = 0;  // The server's one for the next connection.
   // The turns of other participants.
   std::vector<std::function<size_t()>> others;
 

@@ -36,7 +36,7 @@ class TcpConnectRequest final : public ConnectRequest {
   void Reject(absl::string_view private_data) override;
 
   uint32_t read_depth() const override { return read_depth_; }
-  // Of its greeting.
+  // The flags of its greeting.
   uint8_t flags() const { return flags_; }
   // For the queue pair that accepts it. It cannot be rejected after that.
   Stream TakeStream() { return std::move(stream_); }

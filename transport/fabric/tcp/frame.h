@@ -43,7 +43,7 @@ struct FrameHeader {
   uint8_t flags = 0;
   uint8_t status = 0;  // kNak: a CompletionStatus for the request that it names.
   uint8_t reserved = 0;
-  uint32_t length_bytes = 0;  // Of the payload. kReadRequest: of the memory to be read; kAck, kNak: 0.
+  uint32_t length_bytes = 0;  // The payload's. kReadRequest: that of the memory to be read; kAck, kNak: 0.
   // Requests of the receiver of this frame that the sender of this frame has executed so far, modulo 2^32.
   uint32_t acknowledged = 0;
   // kWrite, kReadRequest: the rkey; kPush: that of the sender's own memory. kReadResponse, kNak: the number
@@ -73,7 +73,7 @@ inline constexpr uint32_t kPushBytesMax = 132 * 1024;
 // The longest text of a kFarewell.
 inline constexpr uint32_t kFarewellBytesMax = 256;
 
-// Of one SEND, READ or WRITE: what NICs allow (ibv_port_attr::max_msg_sz is 2^30 or 2^31).
+// The most bytes of one SEND, READ or WRITE: what NICs allow (ibv_port_attr::max_msg_sz is 2^30 or 2^31).
 inline constexpr uint64_t kMessageBytesMax = uint64_t{1} << 30;
 
 }  // namespace hawser::fabric

@@ -101,7 +101,7 @@ class FrameReader {
   uint32_t payload_missing_ = 0;
   // Their destination, of a SEND, WRITE or push. Null: of a push that is dropped, or is in pushes_ and long.
   uint8_t* target_ = nullptr;
-  FrameHeader header_;  // Of that frame.
+  FrameHeader header_;  // That frame's.
   uint32_t partial_bytes_ = 0;
   uint8_t partial_[sizeof(FrameHeader)];
 
@@ -113,14 +113,14 @@ class FrameReader {
   // Until the Poll() after that which has returned their SENDs. 90 KiB at most: of kPushedBytesMax, what one
   // more read brings, and the rest of a short push. Those that were taken hold no bytes.
   std::vector<Push> pushes_;
-  size_t pushed_bytes_ = 0;  // Of all of them, taken or not, and of their entries.
+  size_t pushed_bytes_ = 0;  // Sum of all of them, taken or not, and of their entries.
 
   bool takes_pushes_ = false;
   bool is_pushed_to_ = false;  // The last message but one came with a push: less is read into staging.
   bool push_followed_ = true;  // The push of the last one has come, or there was no message yet.
   bool emptied_ = false;
   bool closed_ = false;        // Found behind pushes.
-  uint64_t copied_bytes_ = 0;  // Of READs, since the last Read().
+  uint64_t copied_bytes_ = 0;  // For READs, since the last Read().
   int error_ = 0;
   std::string violation_;
   std::string farewell_;

@@ -38,7 +38,7 @@ inline constexpr absl::string_view kGreetingMagic("\x89HAWSER\n", kGreetingMagic
 // A flag. A listener that does not know the flags sees a very large READ depth, answers with its own as the
 // minimum, and sets no flag.
 inline constexpr uint8_t kTakesPushes = 0x01;
-// Of kReject, from a listener with credentials to a peer that does not begin with TLS.
+// In kReject, from a listener with credentials to a peer that does not begin with TLS.
 inline constexpr uint8_t kNeedsTls = 0x02;
 
 struct Greeting {

@@ -72,7 +72,7 @@ class TcpListener final : public Listener, public EventSource {
     const SocketAddress peer_address_;
     const PeerHost host_;
     PeerTable* table_ = nullptr;  // Which it is in: fresh_ or begun_.
-    uint32_t turns_ = 0;          // Of its handshake.
+    uint32_t turns_ = 0;          // For its handshake.
     // With credentials: it does not begin with TLS. It is answered in plain text.
     bool lacks_tls_ = false;
     bool is_secure_ = false;  // TLS's handshake is done.

@@ -83,7 +83,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
     bool ended = false;
     bool ended_before_established = false;
     absl::Status why;          // If it ended.
-    std::string private_data;  // Of the peer's answer.
+    std::string private_data;  // From the peer's answer.
   };
 
   void Move(Event event);

@@ -98,7 +98,7 @@ class TcpReceiveQueue {
   void MarkFragmentSent();
   uint32_t answers_done() const { return answers_done_; }
   uint32_t answer_offset() const { return answer_offset_; }
-  // Of all answers, as far as they were sent.
+  // The bytes of all answers, as far as they were sent.
   uint64_t answered_bytes() const { return bytes_done_ + answer_offset_; }
   void RewindAnswers(uint32_t answers_done, uint32_t answer_offset) {
     while (answers_done_ != answers_done) bytes_done_ -= answer(--answers_done_).length_bytes;
@@ -152,7 +152,7 @@ class TcpReceiveQueue {
   uint32_t executed_ = 0;
   uint32_t answers_accepted_ = 0;
   uint32_t answers_done_ = 0;
-  uint64_t bytes_done_ = 0;     // Of those that are done.
+  uint64_t bytes_done_ = 0;     // Sum of those that are done.
   uint32_t answer_offset_ = 0;  // In the first that is not done.
   bool push_is_due_ = false;
   bool ack_due_ = false;

@@ -76,7 +76,7 @@ class TcpSendQueue {
       placed.segments[i] = {request.sges[i].address, request.sges[i].length};
     }
   }
-  // Of a SEND: the next that was placed is a push.
+  // For a SEND: the next that was placed is a push.
   void MarkPushFollows(uint32_t index) { requests_[posted_ + index].push_follows = true; }
   void Post(uint32_t count) { posted_ += count; }
 
@@ -167,7 +167,7 @@ class TcpSendQueue {
   uint32_t acknowledged_ = 0;
   uint32_t reads_sent_ = 0;
   uint32_t reads_answered_ = 0;
-  uint32_t read_bytes_in_ = 0;  // Of the oldest READ on the wire.
+  uint32_t read_bytes_in_ = 0;  // For the oldest READ on the wire.
   CompletionStatus refused_with_ =
       CompletionStatus::kSuccess;  // If not kSuccess: what became of acknowledged_.
   std::string violation_;
