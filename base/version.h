@@ -3,7 +3,8 @@
 
 namespace hawser {
 
-// The one place that has the version of Hawser. A release drops "-dev"; the commit after it has that of the next one.
+// The one place that has the version of Hawser. A release drops "-dev"; the commit after it has that of the
+// next one.
 inline constexpr char kVersion[] = "0.1.0-dev";
 
 }  // namespace hawser

@@ -116,9 +116,10 @@ class [[nodiscard]] PendingCall {
 
   // absl::StatusOr<Reply<Results>> reply = co_await call; resumes where a callback of Then() would run. A
   // coroutine that is destroyed meanwhile cancels the call and is not resumed. Destroy it where it cannot be
-  // resumed at that moment: on the poller of the channel, or while no thread drives that. If the channel has several
-  // connections, the call is on the poller of one of them, and which is not known: then on the only poller of the
-  // runtime, or while no thread drives any of them; or Cancel() the call and let the coroutine end.
+  // resumed at that moment: on the poller of the channel, or while no thread drives that. If the channel has
+  // several connections, the call is on the poller of one of them, and which is not known: then on the only
+  // poller of the runtime, or while no thread drives any of them; or Cancel() the call and let the coroutine
+  // end.
   auto operator co_await() {
     Take();
     return Awaiter(call_.Share());

@@ -35,22 +35,25 @@ class ChannelCore;  // rpc/internal/channel_core.h
 class Channel {
  public:
   // Connects to "tcp://host:port", "rdma://host:port" or "auto://host:port" and waits until the first attempt
-  // ends; with several connections, until one of them is ready, or the first attempts of all have failed, or the
-  // poller of the first is held by a callback for ChannelOptions::connect_timeout (Unavailable). If the server
-  // refuses it for lack of room (ResourceExhausted), it tries again within ChannelOptions::connect_timeout. The
-  // addresses of a name are tried side by side (RFC 8305, Happy Eyeballs).
+  // ends; with several connections, until one of them is ready, or the first attempts of all have failed, or
+  // the poller of the first is held by a callback for ChannelOptions::connect_timeout (Unavailable). If the
+  // server refuses it for lack of room (ResourceExhausted), it tries again within
+  // ChannelOptions::connect_timeout. The addresses of a name are tried side by side (RFC 8305, Happy
+  // Eyeballs).
   // auto: RDMA if this machine has it, it leads to the peer, and the peer listens on it, else TCP; with
   // require_encryption always TCP. The choice holds for the channel's life, also when it reconnects.
-  // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: files that cannot be used, or
-  // rdma:// and require_encryption. NotFound: the name does not resolve. Unavailable: no server there, or too slow.
-  // Unauthenticated: one side does not trust the other, or only one of them has credentials. FailedPrecondition:
-  // the peer speaks another version; or this is a poller's thread (a handler or callback), which must not wait.
-  // Otherwise the server's own status.
+  // InvalidArgument: not a URI that we know; with ChannelOptions::credentials also: files that cannot be
+  // used, or rdma:// and require_encryption. NotFound: the name does not resolve. Unavailable: no server
+  // there, or too slow.
+  // Unauthenticated: one side does not trust the other, or only one of them has credentials.
+  // FailedPrecondition: the peer speaks another version; or this is a poller's thread (a handler or
+  // callback), which must not wait. Otherwise the server's own status.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
   // Returns at once and keeps trying: for a program that may start before its servers, or that is on a
-  // poller's thread. auto: TCP with require_encryption, or where this machine has no RDMA; otherwise InvalidArgument,
-  // because only an answer tells whether RDMA leads to the peer.
+  // poller's thread.
+  // auto: TCP with require_encryption, or where this machine has no RDMA; otherwise
+  // InvalidArgument, because only an answer tells whether RDMA leads to the peer.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
   // The last owner's disconnects once the last call object is gone; at once, if services are offered. It
@@ -61,8 +64,8 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // Registered memory for a payload: the application fills it, and Call::Attach() sends it from there. It is not
-  // zeroed, and may hold what another peer has sent: see Buffer.
+  // Registered memory for a payload: the application fills it, and Call::Attach() sends it from there. It is
+  // not zeroed, and may hold what another peer has sent: see Buffer.
   // ResourceExhausted: the pool is at its limit.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
@@ -72,8 +75,8 @@ class Channel {
   // `callback` runs once, where a callback of Then() would (rpc/call.h), when this channel can never be used
   // again: Close() was called or, for a channel from ServerContext::peer(), the client is gone. If that is so
   // already, it runs soon, even if this object is destroyed before. An empty one has no effect. With several
-  // connections it runs when the first of them is closed, on the poller of that one: callbacks of calls may still
-  // run on other pollers.
+  // connections it runs when the first of them is closed, on the poller of that one: callbacks of calls may
+  // still run on other pollers.
   void OnClosed(absl::AnyInvocable<void()> callback);
 
   ChannelState state() const;
@@ -81,17 +84,17 @@ class Channel {
   // "tcp://kv1:7470". For auto://, the address that was chosen.
   const std::string& peer_address() const;
 
-  // The names in the certificate of the server or, for a channel from ServerContext::peer(), of the client: those of the
-  // current connection (of several: one that is up); not authenticated while there is none, or without credentials,
-  // or in a child after fork(). From any thread; a copy. Not that of an answer, which may come over an earlier
-  // connection. With credentials every server has the name that was asked for.
+  // The names in the certificate of the server or, for a channel from ServerContext::peer(), of the client:
+  // those of the current connection (of several: one that is up); not authenticated while there is none, or
+  // without credentials, or in a child after fork(). From any thread; a copy. Not that of an answer, which
+  // may come over an earlier connection. With credentials every server has the name that was asked for.
   PeerIdentity peer_identity() const;
 
   // Why an auto:// channel took TCP and not RDMA. Otherwise empty.
   const std::string& why_not_rdma() const { return why_not_rdma_; }
 
-  // What the poller of this channel, or of its first connection, has decided, for this and other channels on it.
-  // After fork(), in the child: nothing.
+  // What the poller of this channel, or of its first connection, has decided, for this and other channels on
+  // it. After fork(), in the child: nothing.
   PollerStats poller_stats() const;
 
   // For generated code and the library.

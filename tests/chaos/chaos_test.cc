@@ -46,8 +46,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kErrands = 2;
-// BufferPoolOptions::idle over TCP and half as long again, and some. Over RDMA it is longer than a run: there both halves of the run
-// are measured with what the pools keep.
+// BufferPoolOptions::idle over TCP and half as long again, and some. Over RDMA it is longer than a run: there
+// both halves of the run are measured with what the pools keep.
 constexpr absl::Duration kPoolsKeep = absl::Seconds(8);
 struct Options {
   absl::Duration duration = absl::Seconds(6);

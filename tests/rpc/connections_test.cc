@@ -739,7 +739,8 @@ TEST_F(TwoPollersTest, ACallThatExpiresBeforeItIsCarriedIsNotSent) {
   EXPECT_EQ(server_.requests, 3);
 }
 
-// The channel is destroyed while its second connection has no call. Before that closes, it carries the call of the first one.
+// The channel is destroyed while its second connection has no call. Before that closes, it carries the call
+// of the first one.
 TEST_F(TwoPollersTest, AConnectionThatWasIdleWhenTheChannelEndedCarriesACallThatIsHeld) {
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   server_.Run([&] { Hold(); });
