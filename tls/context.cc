@@ -92,7 +92,11 @@ absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   // A socket cannot be opened.
   const int looked = file.is_open() ? fstat(file.get(), &info) : stat(path.c_str(), &info);
   if (looked == 0 && !S_ISREG(info.st_mode)) {
-    return FileError(what, path, absl::StrCat("it is ", KindOf(info.st_mode), ", and has to be a file"));
+    return FileError(
+        what, path,
+        absl::StrCat("it is ", KindOf(info.st_mode),
+                     ", and has to be a file, since it is read again when it changes",
+                     S_ISFIFO(info.st_mode) ? ": write what comes through the pipe to a file" : ""));
   }
   if (error != 0) return FileError(what, path, DescribeErrno(error));
   if (looked == 0 && info.st_size > kFileBytesMax) {

@@ -179,8 +179,10 @@ TEST_F(CredentialsTest, WhatIsNoFileIsRefusedWithItsKind) {
   const std::string link = authority_.NewPath("link");
   ASSERT_EQ(symlink(pipe.c_str(), link.c_str()), 0);
   sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = ""};
-  const std::string socket_path = authority_.NewPath("socket");
-  ASSERT_LT(socket_path.size(), sizeof(address.sun_path));
+  // Not in TEST_TMPDIR: the path of a socket has 107 characters at most.
+  char short_folder[] = "/tmp/hawser_credentials_XXXXXX";
+  ASSERT_NE(mkdtemp(short_folder), nullptr);
+  const std::string socket_path = std::string(short_folder) + "/socket";
   socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const UniqueFd bound(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(bind(bound.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
@@ -197,6 +199,8 @@ TEST_F(CredentialsTest, WhatIsNoFileIsRefusedWithItsKind) {
       EXPECT_THAT(WhyRefused(credentials), AllOf(HasSubstr(path), HasSubstr(kind)));
     }
   }
+  EXPECT_EQ(unlink(socket_path.c_str()), 0);
+  EXPECT_EQ(rmdir(short_folder), 0);
 }
 
 TEST_F(CredentialsTest, AFileHasABound) {

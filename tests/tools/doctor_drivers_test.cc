@@ -214,15 +214,24 @@ TEST_F(DoctorDriversTest, ProviderThatIsInstalledAndDoesNotTakeTheDeviceDisagree
               ElementsAre(HasSubstr("the kernel's driver (mlx5_core) has an unknown ABI version")));
 }
 
-// As in a container that was not given /dev/infiniband: libibverbs passes over such a device, whatever providers there are.
+// As in a container that was not given /dev/infiniband. libibverbs passes over such a device if it looks in sysfs; if it asks the
+// kernel by netlink, it lists the device, unless there is no provider.
 TEST_F(DoctorDriversTest, DeviceFileThatIsNotThereIsNoFaultOfTheProvider) {
   AddMlx5();
   machine_.verbs_devices.clear();
   machine_.Remove("/dev/infiniband/uverbs0");
   EXPECT_THAT(NotOk(machine_.Examine()),
-              ElementsAre(StartsWith("problem  provider mlx5_0: libibverbs does not list it, since "
+              ElementsAre(StartsWith("problem  provider mlx5_0: libibverbs does not list it, and "
                                      "/dev/infiniband/uverbs0 is not there"),
                           StartsWith("problem  access /dev/infiniband/uverbs0")));
+}
+
+TEST_F(DoctorDriversTest, ProviderThatIsMissingIsNamedThoughTheDeviceFileIsMissingToo) {
+  AddMlx5();
+  machine_.verbs_devices.clear();
+  machine_.Remove("/dev/infiniband/uverbs0");
+  machine_.Remove("/etc/libibverbs.d/mlx5.driver");
+  EXPECT_THAT(Provider(), ElementsAre(HasSubstr("no provider")));
 }
 
 TEST_F(DoctorDriversTest, ProviderThatCannotOpenTheDeviceSaysWhatToLookAt) {

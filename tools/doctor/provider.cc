@@ -19,9 +19,21 @@ struct KernelDriver {
   absl::string_view provider;
 };
 constexpr KernelDriver kKernelDrivers[] = {
-    {"bnxt_en", "bnxt_re"}, {"cxgb4", "cxgb4"},    {"efa", "efa"},    {"erdma", "erdma"}, {"hns3", "hns"},
-    {"i40e", "irdma"},      {"ice", "irdma"},      {"idpf", "irdma"}, {"ionic", "ionic"}, {"mana", "mana"},
-    {"mlx4_core", "mlx4"},  {"mlx5_core", "mlx5"}, {"qede", "qedr"},
+    {"bnxt_en", "bnxt_re"},
+    {"cxgb4", "cxgb4"},
+    {"efa", "efa"},
+    {"erdma", "erdma"},
+    {"hns3", "hns"},
+    {"i40e", "irdma"},
+    {"ice", "irdma"},
+    {"idpf", "irdma"},
+    {"ionic", "ionic"},
+    {"mana", "mana"},
+    {"mlx4_core", "mlx4"},
+    {"mlx5_core", "mlx5"},
+    {"qede", "qedr"},
+    // Before release 35 of rdma-core.
+    {"i40e", "i40iw"},
 };
 
 // "erdma"; "": there is no PCI function, as with rxe and siw, or it has no driver.
@@ -34,12 +46,15 @@ std::string DriverOf(const System& system, const Device& device) {
   return "";
 }
 
-// "": not known.
-absl::string_view ProviderFor(absl::string_view driver) {
+// The provider that is missing for it; "": one is installed, or none is known.
+absl::string_view MissingProviderFor(absl::string_view driver, const std::vector<std::string>& installed) {
+  absl::string_view missing;
   for (const KernelDriver& each : kKernelDrivers) {
-    if (each.name == driver) return each.provider;
+    if (each.name != driver) continue;
+    if (std::find(installed.begin(), installed.end(), each.provider) != installed.end()) return "";
+    if (missing.empty()) missing = each.provider;
   }
-  return "";
+  return missing;
 }
 
 // "the kernel's driver (erdma) has ABI version 2". (ib_uverbs has one of its own, which is 6 on all kernels.)
@@ -62,25 +77,24 @@ void ExplainNotListed(const System& system, const Device& device, Finding* findi
     finding->advice = "modprobe ib_uverbs";
     return;
   }
-  if (const std::string file = absl::StrCat("/dev/infiniband/", device.uverbs); !system.Exists(file)) {
-    finding->found = absl::StrCat("libibverbs does not list it, since ", file, " is not there");
-    finding->advice = absl::StrCat("see the access to ", file);
-    return;
-  }
   const std::vector<std::string> installed = InstalledProviders(system);
   const std::string driver = DriverOf(system, device);
-  const absl::string_view provider = ProviderFor(driver);
+  const absl::string_view missing = MissingProviderFor(driver, installed);
+  const std::string file = absl::StrCat("/dev/infiniband/", device.uverbs);
   if (installed.empty()) {
     finding->found =
         "libibverbs has no provider for it, since none is installed (/etc/libibverbs.d has none)";
     finding->advice = kInstallProviders;
-  } else if (!provider.empty() &&
-             std::find(installed.begin(), installed.end(), provider) == installed.end()) {
+  } else if (!missing.empty()) {
     finding->found = absl::StrCat("libibverbs has no provider for it: the kernel has a driver (", driver,
-                                  "), and /etc/libibverbs.d has no ", provider,
+                                  "), and /etc/libibverbs.d has no ", missing,
                                   ", so ibverbs-providers is older than that driver, or incomplete");
     finding->advice =
         "apt-get install --only-upgrade ibverbs-providers, or install what the NIC's vendor ships";
+  } else if (!system.Exists(file)) {
+    // Which counts where libibverbs looks in sysfs, and does not ask the kernel by netlink.
+    finding->found = absl::StrCat("libibverbs does not list it, and ", file, " is not there");
+    finding->advice = absl::StrCat("see the access to ", file);
   } else {
     finding->found = absl::StrCat(
         "kernel and libibverbs disagree: the kernel has the device, and no provider of those in "

@@ -255,7 +255,12 @@ class Top : public Command {
     figures_ = is_same ? FiguresOf(snapshot->Get(), before_->Get()) : FiguresOf(snapshot->Get());
     before_ = *std::move(snapshot);
     if (!is_same) {
+      const uint64_t left = left_;
       CountWithout(asked_at_);
+      // The exit status, if no snapshot of this server follows.
+      if (left != left_) {
+        lost_ = absl::UnavailableError(absl::StrCat("another server answers at ", session.target));
+      }
       return Draw(session);
     }
     counted_at_ = SteadyNow();
