@@ -342,11 +342,12 @@ TEST(PoolMemoryTest, AcquireOnAPollerMapsNoLargerSlab) {
   auto pool = std::make_shared<BufferPool>(fabric);
   std::shared_ptr<MessagePool> messages = MessagePool::Create(pool);
   absl::Notification done;
+  std::vector<Lease> leases;  // Kept until the pool's thread has come: it maps nothing while as much is idle.
   fabric->Close();
   std::thread poller([&] {
     MessageCache cache(*messages);
     cache.Enter();
-    const std::vector<Lease> leases = Take(*pool, 12 * kSlab / (64 * kKiB), 64 * kKiB);
+    leases = Take(*pool, 12 * kSlab / (64 * kKiB), 64 * kKiB);
     cache.Leave();
     done.Notify();
   });
