@@ -245,12 +245,12 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   std::vector<std::unique_ptr<Link>> old_links_;  // Draining, or closing.
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
+  int64_t failed_ns_ = 0;  // When the last attempt failed. Here it takes no room of its own.
   transport::Timer retry_timer_;
   int64_t insists_until_ns_ = 0;    // See InsistsOnFirst().
   absl::Status refused_;            // The last of those attempts.
   transport::Timer insists_timer_;  // Set from the first of them on.
   absl::Status why_failed_;         // Why the last attempt failed. OK: it succeeded, or there was none.
-  int64_t failed_ns_ = 0;           // When.
   absl::Status why_closed_;
 
   CallQueue queue_;                          // To be sent.
