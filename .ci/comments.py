@@ -16,12 +16,16 @@ COLUMNS = 110
 # Files, and beginnings of their paths, that have wide comments still: not looked at, but wrapped. Take out what is mended.
 STILL_WIDE = (
     "base/option_range.h",
+    "rpc/internal/alarm.h",
     "rpc/internal/channel_core.",
     "rpc/internal/connection_group.",
     "rpc/internal/listeners.h",
+    "rpc/internal/null_channel.",
     "rpc/internal/perf_service.",
+    "rpc/internal/server_call.cc",
     "rpc/internal/server_core.h",
     "rpc/internal/untyped_call.",
+    "rpc/log.h",
     "rpc/options.h",
     "rpc/otlp_trace_sink.",
     "rpc/server.h",

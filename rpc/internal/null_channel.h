@@ -7,9 +7,8 @@
 #include "hawser/rpc/channel.h"
 #include "hawser/transport/runtime.h"
 
-// Calls of a stub whose channel is null. ServerContext::peer() returns null when a client offers no services,
-// so the client decides whether a handler that does not ask has one: the call ends with an error, not the
-// process.
+// Calls of a stub whose channel is null. ServerContext::peer() returns null when a client offers no services, so the
+// client decides whether a handler that does not ask has one: the call ends with an error, not the process.
 namespace hawser::internal {
 
 // Why a channel is null.
@@ -21,8 +20,7 @@ struct NoChannel {
   std::string why;           // The text of the error, which a handler may return to its caller.
 };
 
-// A null pointer that carries `why`, and so do copies of it. (It equals nullptr; a std::shared_ptr to nothing
-// may own.)
+// A null pointer that carries `why`, and so do copies of it. (It equals nullptr; a std::shared_ptr to nothing may own.)
 // Thread: any.
 std::shared_ptr<Channel> NullChannel(NoChannel why);
 
