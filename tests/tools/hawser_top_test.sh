@@ -77,7 +77,7 @@ check 'top with --count ends without its server' is "$status-$(grep -c '^hawser 
 start_server still tests/tools/everything_server --lie=clock
 ask top --count=3 --interval=250ms
 check 'and when the clock of the server stands still' is "$status-$(grep -c '^hawser top: no new snapshot: .*; trying again$' <<<"$err")" 1-1
-check 'and says so' has "$err" "hawser top: UNAVAILABLE: $uri tells the same again and again"
+check 'and says so' has "$err" "hawser top: UNAVAILABLE: the snapshots of $uri have the same time again and again; "
 check 'without a block' is "$out" ''
 start_server restarts tests/tools/everything_server --lie=starts
 ask top --count=3 --interval=250ms

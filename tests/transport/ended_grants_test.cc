@@ -461,7 +461,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"CutShort", [](ExchangeId id) { return RawResponse(id.slot, id.generation).Encode().substr(0, 8); }},
         {"Garbage", [](ExchangeId) { return std::string(64, '\xff'); }},
     }),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace hawser::transport

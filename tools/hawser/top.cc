@@ -244,9 +244,9 @@ class Top : public Command {
       CountWithout(asked_at_);
       if (left == left_) return Draw(session);
       return Lose(session,
-                  absl::UnavailableError(absl::StrCat(
-                      session.target, " tells the same again and again, with the time of the last snapshot: ",
-                      "does its clock stand still?")),
+                  absl::UnavailableError(absl::StrCat("the snapshots of ", session.target,
+                                                      " have the same time again and again; does its clock "
+                                                      "stand still?")),
                   "no new snapshot");
     }
     lost_ = absl::OkStatus();
