@@ -152,6 +152,14 @@ TEST(ConnectionsTest, ConnectionsThatAreAlikeTakeTurns) {
 template <typename Clients>
 class FakeServerTest : public testing::Test {
  protected:
+  // A request that is sent again may still come.
+  ~FakeServerTest() override {
+    server_.Run([&] {
+      server_.on_request = [](FakeServer::Client&, transport::ExchangeId) {};
+      held_.clear();
+    });
+  }
+
   // The server holds the requests that come from now on.
   void Hold() {
     server_.on_request = [this](FakeServer::Client& client, transport::ExchangeId id) {
