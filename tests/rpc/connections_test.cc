@@ -184,6 +184,10 @@ class FakeServerTest : public testing::Test {
   void Cut(int number) {
     server_.Run([&] { server_.client(static_cast<size_t>(number)).connection->Close(); });
   }
+  // The connection of the first request that is held. None is held afterwards.
+  void CutFirstHeld() {
+    server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+  }
   // The number, at the server, of the connection that the last request came over.
   int LastNumber() {
     int number = -1;
@@ -252,7 +256,7 @@ TEST_F(LossTest, ACallThatIsIdempotentIsSentAgainOverAnotherAtOnce) {
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   auto call = SendActAgain(channel_, 1, {.timeout = kLong});
   ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
-  server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+  CutFirstHeld();
   ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
   AnswerHeld();
   EXPECT_THAT(call.Wait(), IsOk());
@@ -264,7 +268,7 @@ TEST_F(LossTest, ACallThatAnotherConnectionCarriesCanBeCancelled) {
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   auto call = SendActAgain(channel_, 1, {.timeout = kLong});
   ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
-  server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+  CutFirstHeld();
   ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
   call.Cancel();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
@@ -295,7 +299,7 @@ TEST_F(LossTest, ACallThatAnotherConnectionCarriesIsSentAgainWhenThatIsLost) {
   auto call = SendActAgain(channel_, 1, {.timeout = kLong});
   for (int lost = 1; lost <= 2; ++lost) {
     ASSERT_TRUE(Eventually([&] { return server_.requests == lost; }));
-    server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+    CutFirstHeld();
   }
   ASSERT_TRUE(Eventually([&] { return server_.requests == 3; }));
   AnswerHeld();
@@ -450,7 +454,7 @@ TEST_F(LossTest, ACallThatAnotherConnectionCarriesOutlivesTheChannel) {
   {
     auto call = SendActAgain(channel_, 1, {.timeout = kLong});
     ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
-    server_.Run([&] { std::exchange(held_, {})[0].first->connection->Close(); });
+    CutFirstHeld();
     ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
     channel_.reset();
     AnswerHeld();

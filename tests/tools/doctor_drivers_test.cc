@@ -27,13 +27,6 @@ using ::testing::StartsWith;
 
 using Lines = std::vector<std::string>;
 
-Lines NotOk(const Lines& all) {
-  Lines lines;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(lines),
-               [](const std::string& line) { return !absl::StartsWith(line, "ok "); });
-  return lines;
-}
-
 class DoctorDriversTest : public testing::Test {
  protected:
   // As erdma on a kernel that has no interfaces in the GID tables of iWARP devices. `mac`: "02:42:ac:11:00:02".

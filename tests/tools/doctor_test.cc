@@ -29,13 +29,6 @@ using ::testing::StartsWith;
 
 using Lines = std::vector<std::string>;
 
-Lines NotOk(const Lines& all) {
-  Lines lines;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(lines),
-               [](const std::string& line) { return !absl::StartsWith(line, "ok "); });
-  return lines;
-}
-
 class DoctorTest : public testing::Test {
  protected:
   void AddMlx5() {

@@ -1,10 +1,13 @@
 #include "tests/tools/fake_machine.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -114,6 +117,13 @@ std::vector<std::string> FakeMachine::Examine(bool rdma_wanted) const {
     EXPECT_TRUE(finding.level == Level::kOk || !finding.advice.empty()) << lines.back();
   }
   return lines;
+}
+
+std::vector<std::string> NotOk(const std::vector<std::string>& lines) {
+  std::vector<std::string> not_ok;
+  std::copy_if(lines.begin(), lines.end(), std::back_inserter(not_ok),
+               [](const std::string& line) { return !absl::StartsWith(line, "ok "); });
+  return not_ok;
 }
 
 absl::Status FakeMachine::OpenDevice(const std::string& path) const {

@@ -61,6 +61,9 @@ class FakeMachine final : public System, Loader {
   const std::string root_;
 };
 
+// Those of `lines` of Examine() that are no "ok".
+std::vector<std::string> NotOk(const std::vector<std::string>& lines);
+
 }  // namespace hawser::doctor
 
 #endif  // TESTS_TOOLS_FAKE_MACHINE_H_
