@@ -10,8 +10,8 @@
 #include "hawser/bench/process.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/tls/credentials.h"
-#include "hawser/transport/options.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/options.h"
 
 // What the benchmarks measure, at both ends.
 namespace hawser::bench {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory/buffer_pool.h"
 
 namespace hawser {
 

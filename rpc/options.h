@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/tls/credentials.h"
-#include "hawser/transport/options.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser {
 

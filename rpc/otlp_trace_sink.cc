@@ -33,7 +33,7 @@
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/rpc/internal/tracing.h"
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser {

@@ -9,7 +9,7 @@
 #include "hawser/rpc/internal/message_metadata.h"
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/untyped_call.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser {

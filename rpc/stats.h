@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hawser/base/violation.h"
-#include "hawser/transport/poller_stats.h"
+#include "hawser/transport/poller/poller_stats.h"
 
 namespace hawser {
 
@@ -22,7 +22,7 @@ struct ServerStats {
   uint64_t calls_total = 0;    // Requests that have come, refused ones included.
   uint64_t leased_bytes = 0;   // Registered memory in use, by connections, messages and the application.
   // Peers that were disconnected for breaking the protocol, by reason: violations[Violation::kSlot]. Some of
-  // them are in the log, too (rpc/log.h; limited, see transport/peer_log.h).
+  // them are in the log, too (rpc/log.h; limited, see transport/log/peer_log.h).
   struct Violations {
     std::array<uint64_t, kViolationCount> by_reason = {};
     uint64_t& operator[](Violation violation) { return by_reason[static_cast<size_t>(violation)]; }

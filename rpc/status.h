@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/peer_text.h"  // EscapePeerText(), for programs that print what a peer sent.
-#include "hawser/transport/message.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser {
 

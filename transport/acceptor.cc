@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/violation.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/log.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/log.h"
+#include "hawser/transport/log/peer_log.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::transport {
 

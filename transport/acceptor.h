@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/peer_request.h"
-#include "hawser/transport/poller.h"
-#include "hawser/transport/proof.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/security.h"
+#include "hawser/transport/wire/proof.h"
 
 namespace hawser::transport {
 

@@ -8,7 +8,7 @@
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/route.h"
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::transport {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/options.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
 

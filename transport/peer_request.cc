@@ -1,7 +1,7 @@
 #include "hawser/transport/peer_request.h"
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
 
 namespace hawser::transport {
 

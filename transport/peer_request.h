@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/proof.h"
 #include "hawser/transport/security.h"
+#include "hawser/transport/wire/handshake.h"
+#include "hawser/transport/wire/proof.h"
 
 namespace hawser::transport {
 

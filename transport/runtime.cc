@@ -19,8 +19,8 @@
 #include "hawser/base/option_range.h"
 #include "hawser/base/thread.h"
 #include "hawser/transport/fabrics.h"
-#include "hawser/transport/log.h"
-#include "hawser/transport/queue_depths.h"
+#include "hawser/transport/log/log.h"
+#include "hawser/transport/poller/queue_depths.h"
 
 namespace hawser::transport {
 namespace {

@@ -14,11 +14,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/transport/message.h"
-#include "hawser/transport/options.h"
-#include "hawser/transport/poller.h"
-#include "hawser/transport/pull_ledger.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/security.h"
+#include "hawser/transport/sharing/pull_ledger.h"
+#include "hawser/transport/wire/message.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
 

@@ -13,7 +13,7 @@ enum RawService {
   sink @2;      # Takes N and N bytes, then sends one byte, repeatedly.
   source @3;    # Takes N, then sends N bytes, repeatedly.
   queuePair @4; # A queue pair of the network that the call came over. What it does, the client says when it connects
-                # (transport/raw_plan.h): SENDs there and back, or READs by either end, of 8 MiB at most.
+                # (measure/verbs/raw_plan.h): SENDs there and back, or READs by either end, of 8 MiB at most.
 }
 
 interface Perf {

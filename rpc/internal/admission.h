@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "hawser/base/peer_table.h"
 #include "hawser/rpc/options.h"
-#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory/buffer_pool.h"
 
 namespace hawser::internal {
 

@@ -9,9 +9,9 @@
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/cancel_scope.h"
 #include "hawser/rpc/internal/tracing.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/runtime.h"
-#include "hawser/transport/timer.h"
 
 namespace hawser::internal {
 

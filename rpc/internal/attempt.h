@@ -11,8 +11,8 @@
 #include "hawser/rpc/internal/link.h"
 #include "hawser/rpc/internal/resolver.h"
 #include "hawser/rpc/options.h"
+#include "hawser/transport/clock/timer.h"
 #include "hawser/transport/security.h"
-#include "hawser/transport/timer.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {

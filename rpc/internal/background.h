@@ -3,7 +3,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 
 // Work that would block a poller, on other threads.
 namespace hawser::internal {

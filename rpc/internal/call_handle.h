@@ -13,7 +13,7 @@
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/trace.h"
-#include "hawser/transport/message.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser {
 class Channel;

@@ -10,8 +10,8 @@
 #include "hawser/base/count.h"
 #include "hawser/base/time_heap.h"
 #include "hawser/rpc/internal/untyped_call.h"
-#include "hawser/transport/poller.h"
-#include "hawser/transport/timer.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 

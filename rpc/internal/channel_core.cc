@@ -15,8 +15,8 @@
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/fabrics.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::internal {
 namespace {

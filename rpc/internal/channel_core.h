@@ -29,11 +29,11 @@
 #include "hawser/rpc/internal/untyped_call.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
-#include "hawser/transport/called_out.h"
+#include "hawser/transport/clock/timer.h"
 #include "hawser/transport/peer_request.h"
+#include "hawser/transport/poller/called_out.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
-#include "hawser/transport/timer.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {

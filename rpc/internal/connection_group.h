@@ -14,7 +14,7 @@
 #include "hawser/rpc/internal/channel_state.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
-#include "hawser/transport/called_out.h"
+#include "hawser/transport/poller/called_out.h"
 
 namespace hawser::internal {
 

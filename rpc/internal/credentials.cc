@@ -1,7 +1,7 @@
 #include "hawser/rpc/internal/credentials.h"
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 
 namespace hawser::internal {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "hawser/transport/log.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/log.h"
+#include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {

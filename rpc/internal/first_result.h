@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/options.h"
-#include "hawser/transport/message.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser::internal {
 

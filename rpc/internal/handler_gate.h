@@ -6,7 +6,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
 

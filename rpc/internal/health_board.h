@@ -19,7 +19,7 @@
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/hawser/health.capnp.h"
 #include "hawser/rpc/service.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/internal/exceptions.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
 
 namespace hawser::internal {
 

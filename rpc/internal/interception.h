@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "hawser/rpc/interceptor.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 

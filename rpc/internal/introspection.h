@@ -18,7 +18,7 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/service.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
 

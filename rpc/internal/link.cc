@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
 
 namespace hawser::internal {
 

@@ -10,9 +10,9 @@
 #include "absl/time/time.h"
 #include "hawser/rpc/internal/serving_connection.h"
 #include "hawser/rpc/internal/session_probe.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/peer_request.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/security.h"
 
 namespace hawser::internal {

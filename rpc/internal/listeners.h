@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/transport/acceptor.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {

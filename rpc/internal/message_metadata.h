@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/rpc/metadata.h"
-#include "hawser/transport/message.h"
+#include "hawser/transport/wire/message.h"
 
 // Metadata in messages: a segment that the envelope names.
 namespace hawser::internal {

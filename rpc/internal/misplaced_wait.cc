@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/called_out.h"
-#include "hawser/transport/peer_log.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/log/peer_log.h"
+#include "hawser/transport/poller/called_out.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 

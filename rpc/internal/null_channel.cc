@@ -6,7 +6,7 @@
 #include "hawser/base/check.h"
 #include "hawser/rpc/internal/call_handle.h"
 #include "hawser/rpc/internal/channel_core.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {

@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/rpc/internal/method_counts.h"
 #include "hawser/rpc/method.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 

@@ -23,7 +23,7 @@
 #include "hawser/rpc/internal/raw_port.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::internal {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "hawser/measure/verbs/raw_server.h"
 #include "hawser/rpc/internal/raw_port.h"
-#include "hawser/transport/raw_server.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::internal {

@@ -18,10 +18,10 @@
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/service.h"
-#include "hawser/transport/called_out.h"
-#include "hawser/transport/exchange.h"
-#include "hawser/transport/message.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/called_out.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/wire/exchange.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser::internal {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/internal/server_core.h"
-#include "hawser/transport/receive_ring.h"
+#include "hawser/transport/connection/receive_ring.h"
 
 namespace hawser::internal {
 namespace {

@@ -16,8 +16,8 @@
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/service_manager.h"
 #include "hawser/transport/fabrics.h"
-#include "hawser/transport/log.h"
-#include "hawser/transport/size_class.h"
+#include "hawser/transport/log/log.h"
+#include "hawser/transport/memory/size_class.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {

@@ -32,11 +32,11 @@
 #include "hawser/rpc/internal/session.h"
 #include "hawser/rpc/server.h"
 #include "hawser/transport/acceptor.h"
+#include "hawser/transport/connection/proof_desk.h"
 #include "hawser/transport/peer_request.h"
-#include "hawser/transport/proof.h"
-#include "hawser/transport/proof_desk.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
+#include "hawser/transport/wire/proof.h"
 
 namespace hawser::internal {
 

@@ -17,7 +17,7 @@
 #include "hawser/base/fork.h"
 #include "hawser/base/mutex.h"
 #include "hawser/base/unique_fd.h"
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 
 namespace hawser::internal {
 namespace {

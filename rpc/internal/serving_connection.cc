@@ -12,8 +12,8 @@
 #include "hawser/rpc/internal/server_call.h"
 #include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/status.h"
-#include "hawser/transport/called_out.h"
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
+#include "hawser/transport/poller/called_out.h"
 
 namespace hawser::internal {
 namespace {

@@ -22,13 +22,13 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/tls/peer_identity.h"
-#include "hawser/transport/connection.h"
-#include "hawser/transport/memory_queue.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/peer_request.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
-#include "hawser/transport/timer.h"
+#include "hawser/transport/sharing/memory_queue.h"
 
 namespace hawser {
 class Channel;

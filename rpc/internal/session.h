@@ -15,10 +15,10 @@
 #include "hawser/rpc/internal/serving_connection.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
-#include "hawser/transport/handshake.h"
+#include "hawser/transport/clock/timer.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
-#include "hawser/transport/timer.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::internal {
 

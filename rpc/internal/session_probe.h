@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "hawser/transport/connection.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/connection/connection.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 

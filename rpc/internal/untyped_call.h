@@ -20,10 +20,10 @@
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
-#include "hawser/transport/connection.h"
-#include "hawser/transport/exchange.h"
-#include "hawser/transport/message.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/connection/connection.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/wire/exchange.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser::internal {
 

@@ -2,10 +2,10 @@
 #include "absl/status/status.h"
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/options.h"
-#include "hawser/transport/proof.h"
 #include "hawser/transport/uri.h"
+#include "hawser/transport/wire/handshake.h"
+#include "hawser/transport/wire/options.h"
+#include "hawser/transport/wire/proof.h"
 
 namespace hawser::fuzz {
 namespace {

@@ -13,8 +13,8 @@
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/handshake.h"
+#include "hawser/transport/wire/wire.h"
 
 namespace hawser::fuzz {
 

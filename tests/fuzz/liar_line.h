@@ -12,8 +12,8 @@
 #include "absl/types/span.h"
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/handshake.h"
+#include "hawser/transport/wire/wire.h"
 
 namespace hawser::fuzz {
 

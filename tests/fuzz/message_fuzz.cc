@@ -13,7 +13,7 @@
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
-#include "hawser/transport/message.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser::fuzz {
 namespace {

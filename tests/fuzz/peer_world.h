@@ -11,8 +11,8 @@
 #include "hawser/tests/sim/history.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
-#include "hawser/transport/options.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser::fuzz {
 

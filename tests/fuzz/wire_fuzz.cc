@@ -1,7 +1,7 @@
 // What one SEND carries: Parse(), the segment table and control operations.
 #include "absl/status/status.h"
 #include "hawser/tests/fuzz/fuzz.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/wire.h"
 
 namespace hawser::fuzz {
 namespace {

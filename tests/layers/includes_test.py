@@ -39,7 +39,7 @@ class IncludesTest(unittest.TestCase):
     def test_libraries_include_what_they_depend_on(self):
         lines = read(MANIFEST).splitlines()
         labels = [line.split("\t")[0] for line in lines]
-        for label in ("//rpc:rpc", "//transport:connection", "//transport/fabric/tcp:queue_pair", "//base:check"):
+        for label in ("//rpc:rpc", "//transport/connection:connection", "//transport/fabric/tcp:queue_pair", "//base:check"):
             self.assertIn(label, labels)
         self.assertEqual(self.faults(lines), [])
 
@@ -50,8 +50,9 @@ class IncludesTest(unittest.TestCase):
             header = new.pop()
             seen.add(header)
             new += [each for each in INCLUDE.findall(read(header)) if each not in seen and os.path.exists(each)]
-        self.assertIn("transport/message.h", seen)
-        self.assertFalse(seen & {"transport/connection.h", "transport/poller.h", "rpc/internal/channel_core.h"})
+        self.assertIn("transport/wire/message.h", seen)
+        self.assertEqual([each for each in seen if each.startswith("transport/connection/")], [])
+        self.assertFalse(seen & {"transport/poller/poller.h", "rpc/internal/channel_core.h"})
 
     def test_rpc_names_no_fabric(self):
         """What a header includes it also brings to those that may not include it."""

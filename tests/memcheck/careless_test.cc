@@ -13,8 +13,8 @@
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
-#include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/message.h"
+#include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser::transport {
 namespace {

@@ -26,7 +26,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/driven.h"

@@ -9,7 +9,7 @@
 
 #include "hawser/rpc/internal/background.h"
 #include "hawser/tests/testing/status_matchers.h"
-#include "hawser/transport/retired_memory.h"
+#include "hawser/transport/memory/retired_memory.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 

@@ -9,7 +9,7 @@
 
 #include "hawser/rpc/status.h"
 #include "hawser/tests/testing/status_matchers.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "tests/rpc/fake_server.h"
 #include "tests/rpc/probe.h"
 

@@ -23,8 +23,8 @@
 #include "gmock/gmock.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/status_matchers.h"
-#include "hawser/transport/handshake.h"
 #include "hawser/transport/uri.h"
+#include "hawser/transport/wire/handshake.h"
 #include "tests/rpc/probe.h"
 #include "tests/rpc/taken.h"
 

@@ -20,8 +20,8 @@
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
 #include "hawser/transport/fabrics.h"
-#include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/handshake.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
 namespace {

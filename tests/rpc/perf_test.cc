@@ -15,11 +15,11 @@
 
 #include "hawser/base/unique_fd.h"
 #include "hawser/measure/raw_socket.h"
+#include "hawser/measure/verbs/raw_client.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/internal/perf_service.h"
 #include "hawser/rpc/internal/raw_socket_port.h"
 #include "hawser/tests/testing/status_matchers.h"
-#include "hawser/transport/raw_client.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 #include "tests/rpc/probe.h"

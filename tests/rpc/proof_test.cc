@@ -1,7 +1,7 @@
 // Credentials over RDMA: what tests/rpc/tls_test.cc and tls_session_test.cc say of TCP, and bad proofs. On a machine without an
 // RDMA device over what looks like one (PlainFabric).
 
-#include "hawser/transport/proof.h"
+#include "hawser/transport/wire/proof.h"
 
 #include <atomic>
 #include <memory>
@@ -16,9 +16,9 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tls/context.h"
-#include "hawser/transport/connection.h"
-#include "hawser/transport/poller_client.h"
-#include "hawser/transport/prover.h"
+#include "hawser/transport/connection/connection.h"
+#include "hawser/transport/connection/prover.h"
+#include "hawser/transport/poller/poller_client.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
 #include "hawser/transport/uri.h"

@@ -18,9 +18,9 @@
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/fabric/tcp/frame.h"
-#include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
+#include "hawser/transport/wire/handshake.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 

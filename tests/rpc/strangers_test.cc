@@ -12,9 +12,9 @@
 
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/tests/testing/status_matchers.h"
-#include "hawser/transport/connection.h"
-#include "hawser/transport/handshake.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/handshake.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {

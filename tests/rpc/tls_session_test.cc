@@ -12,7 +12,7 @@
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tls/context.h"
 #include "hawser/transport/acceptor.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"

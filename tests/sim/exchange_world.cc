@@ -13,7 +13,7 @@
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/tests/transport/testing/endpoint.h"
 #include "hawser/transport/acceptor.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::sim {

@@ -27,7 +27,7 @@
 #include "hawser/tests/sim/memory_guard.h"
 #include "hawser/tls/context.h"
 #include "hawser/tls/peer_identity.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::sim {
 

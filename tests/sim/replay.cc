@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "hawser/transport/poller_client.h"
-#include "hawser/transport/timer.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/poller/poller_client.h"
 
 namespace hawser::sim {
 namespace {

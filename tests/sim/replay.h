@@ -5,7 +5,7 @@
 #include <string>
 
 #include "hawser/base/socket_address.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::sim {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/tcp/frame.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/wire.h"
 
 namespace hawser::strangers {
 

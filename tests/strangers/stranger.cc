@@ -6,7 +6,7 @@
 #include "hawser/base/endian.h"
 #include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
-#include "hawser/transport/handshake.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::strangers {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "hawser/tests/strangers/line.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/wire.h"
 
 namespace hawser::strangers {
 

@@ -1,4 +1,4 @@
-#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory/buffer_pool.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
-#include "hawser/transport/retired_memory.h"
+#include "hawser/transport/memory/retired_memory.h"
 
 namespace hawser::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/world.h"
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 
 namespace hawser::transport {
 namespace {

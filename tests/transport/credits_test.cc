@@ -1,4 +1,4 @@
-#include "hawser/transport/credits.h"
+#include "hawser/transport/connection/credits.h"
 
 #include <cstdint>
 #include <memory>

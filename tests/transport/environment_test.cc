@@ -1,4 +1,4 @@
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "hawser/transport/exchange.h"
+#include "hawser/transport/wire/exchange.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-#include "hawser/transport/fine_clock.h"
+#include "hawser/transport/clock/fine_clock.h"
 
 #include <sched.h>
 
 #include "gtest/gtest.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "hawser/transport/handshake.h"
+#include "hawser/transport/wire/handshake.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/options.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
 namespace {

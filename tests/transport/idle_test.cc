@@ -1,6 +1,6 @@
 // How long a poller that has nothing to do spins before it sleeps.
 
-#include "hawser/transport/idle.h"
+#include "hawser/transport/poller/idle.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 // The log of the process, and the sink that an application sets.
 
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // The next waiter that gets a small buffer, while the pool has too few.
-#include "hawser/transport/memory_queue.h"
+#include "hawser/transport/sharing/memory_queue.h"
 
 #include <functional>
 #include <memory>

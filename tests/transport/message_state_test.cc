@@ -5,9 +5,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "hawser/transport/inbound.h"
-#include "hawser/transport/outbound.h"
-#include "hawser/transport/slot_state.h"
+#include "hawser/transport/connection/inbound.h"
+#include "hawser/transport/connection/outbound.h"
+#include "hawser/transport/connection/slot_state.h"
 
 namespace hawser::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "hawser/transport/message.h"
+#include "hawser/transport/wire/message.h"
 
 #include <capnp/any.h>
 #include <capnp/list.h>

@@ -1,4 +1,4 @@
-#include "hawser/transport/peer_log.h"
+#include "hawser/transport/log/peer_log.h"
 
 #include <netinet/in.h>
 

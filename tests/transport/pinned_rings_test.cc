@@ -1,6 +1,6 @@
 // The memory that a NIC pins for rings, by mlx5's formulas.
 
-#include "hawser/transport/pinned_rings.h"
+#include "hawser/transport/connection/pinned_rings.h"
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include "hawser/transport/poller.h"
+#include "hawser/transport/poller/poller.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -22,10 +22,10 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/gated_fabric.h"
-#include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/message.h"
-#include "hawser/transport/retired_memory.h"
+#include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/memory/retired_memory.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser::transport {
 namespace {

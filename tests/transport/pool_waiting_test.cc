@@ -14,7 +14,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/gated_fabric.h"
-#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory/buffer_pool.h"
 
 namespace hawser::transport {
 namespace {

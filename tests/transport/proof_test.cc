@@ -1,6 +1,6 @@
 // Who connects over RDMA, with credentials: the bytes, and the table of a server.
 
-#include "hawser/transport/proof.h"
+#include "hawser/transport/wire/proof.h"
 
 #include <memory>
 #include <string>

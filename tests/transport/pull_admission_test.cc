@@ -1,5 +1,5 @@
 // Which large messages get memory, when peers announce more than there is memory for.
-#include "hawser/transport/pull_admission.h"
+#include "hawser/transport/sharing/pull_admission.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
 // The ledger of one pool: what hosts hold of it, and which pollers wait for that.
-#include "hawser/transport/pull_ledger.h"
+#include "hawser/transport/sharing/pull_ledger.h"
 
 #include <memory>
 #include <vector>

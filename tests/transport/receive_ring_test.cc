@@ -1,4 +1,4 @@
-#include "hawser/transport/receive_ring.h"
+#include "hawser/transport/connection/receive_ring.h"
 
 #include <memory>
 #include <utility>

@@ -1,5 +1,5 @@
 // What peers hold of this side's memory by responses that they do not READ or release, when others need memory.
-#include "hawser/transport/response_watch.h"
+#include "hawser/transport/sharing/response_watch.h"
 
 #include <capnp/any.h>
 

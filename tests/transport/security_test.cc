@@ -14,7 +14,7 @@
 #include "hawser/tests/transport/testing/plain_fabric.h"
 #include "hawser/tls/context.h"
 #include "hawser/transport/acceptor.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/runtime.h"
 

@@ -1,4 +1,4 @@
-#include "hawser/transport/timer.h"
+#include "hawser/transport/clock/timer.h"
 
 #include <map>
 #include <memory>

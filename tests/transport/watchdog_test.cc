@@ -1,6 +1,6 @@
 // The log names code that holds a poller for long.
 
-#include "hawser/transport/watchdog.h"
+#include "hawser/transport/poller/watchdog.h"
 
 #include <sched.h>
 
@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
-#include "hawser/transport/log.h"
+#include "hawser/transport/log/log.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::transport {

@@ -1,4 +1,4 @@
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/wire.h"
 
 #include <string.h>
 

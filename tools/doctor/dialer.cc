@@ -1,6 +1,6 @@
 #include "hawser/tools/doctor/dialer.h"
 
-#include "hawser/transport/options.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser::doctor {
 

@@ -1,5 +1,5 @@
 #include "hawser/tools/doctor/checks.h"
-#include "hawser/transport/options.h"
+#include "hawser/transport/wire/options.h"
 
 namespace hawser::doctor {
 

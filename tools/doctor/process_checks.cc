@@ -14,8 +14,8 @@
 #include "absl/strings/strip.h"
 #include "hawser/base/cores.h"
 #include "hawser/tools/doctor/checks.h"
-#include "hawser/transport/pinned_rings.h"
-#include "hawser/transport/queue_depths.h"
+#include "hawser/transport/connection/pinned_rings.h"
+#include "hawser/transport/poller/queue_depths.h"
 
 namespace hawser::doctor {
 namespace {

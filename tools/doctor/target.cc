@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "hawser/tools/doctor/dialer.h"
 #include "hawser/tools/doctor/route.h"
-#include "hawser/transport/handshake.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::doctor {
 namespace {

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "hawser/measure/verbs/raw_client.h"
 #include "hawser/rpc/runtime.h"
 #include "hawser/tools/hawser/perf_port.h"
 #include "hawser/transport/fabrics.h"
-#include "hawser/transport/raw_client.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::tool {

@@ -18,7 +18,7 @@
 #include "hawser/tls/library_version.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/json_text.h"
-#include "hawser/transport/handshake.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::tool {
 namespace {

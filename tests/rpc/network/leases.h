@@ -5,10 +5,10 @@
 
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
-#include "hawser/transport/buffer_pool.h"
-#include "hawser/transport/message.h"
-#include "hawser/transport/poller.h"
+#include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/poller/poller.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/message.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {

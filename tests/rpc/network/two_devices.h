@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "hawser/transport/buffer_pool.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/memory/buffer_pool.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 

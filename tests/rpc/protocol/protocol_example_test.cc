@@ -13,7 +13,7 @@
 #include "hawser/base/violation.h"
 #include "hawser/rpc/internal/envelope.h"
 #include "hawser/tests/testing/status_matchers.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/wire.h"
 
 // The example of rpc/PROTOCOL.md, read from the page itself, so that the page cannot go stale.
 namespace hawser {

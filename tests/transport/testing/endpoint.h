@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "hawser/transport/connection.h"
-#include "hawser/transport/message.h"
+#include "hawser/transport/connection/connection.h"
+#include "hawser/transport/wire/message.h"
 
 // The two ends of a connection in a test: each records its callbacks.
 namespace hawser::transport {

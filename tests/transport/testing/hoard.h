@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "hawser/transport/buffer_pool.h"
+#include "hawser/transport/memory/buffer_pool.h"
 
 namespace hawser::transport {
 

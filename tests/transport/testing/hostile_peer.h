@@ -12,8 +12,8 @@
 #include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/tests/transport/testing/world.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/handshake.h"
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/handshake.h"
+#include "hawser/transport/wire/wire.h"
 
 namespace hawser::transport {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "hawser/transport/options.h"
 #include "hawser/transport/runtime.h"
+#include "hawser/transport/wire/options.h"
 
 // For tests of what peers hold of a pool.
 namespace hawser::transport {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hawser/transport/wire.h"
+#include "hawser/transport/wire/wire.h"
 
 // Messages for peers that write the protocol by hand.
 namespace hawser::transport {

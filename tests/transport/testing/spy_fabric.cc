@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "hawser/transport/work_id.h"
+#include "hawser/transport/poller/work_id.h"
 
 namespace hawser::transport {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "hawser/transport/environment.h"
+#include "hawser/transport/clock/environment.h"
 
 namespace hawser::transport {
 

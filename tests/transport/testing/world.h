@@ -13,7 +13,7 @@
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/acceptor.h"
-#include "hawser/transport/connection.h"
+#include "hawser/transport/connection/connection.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::transport {

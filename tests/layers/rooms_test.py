@@ -1,0 +1,188 @@
+#!/usr/bin/python3 -B
+"""The rooms of transport/ include each other as ROOMS says, in headers and in sources, and nothing includes in circles.
+
+Usage: rooms_test.py MANIFEST, which tests/layers/includes.bzl writes.
+"""
+
+import os
+import re
+import sys
+import unittest
+
+# Each room, and those that it may include: all of them stand below it, so there is no circle of folders. The map in
+# transport/README.md says the same.
+ROOMS = {
+    "measure/verbs": ["transport", "transport/poller", "transport/wire", "transport/clock", "transport/fabric"],
+    "transport/connection": [
+        "transport",
+        "transport/poller",
+        "transport/sharing",
+        "transport/wire",
+        "transport/memory",
+        "transport/log",
+        "transport/clock",
+        "transport/fabric/verbs",
+        "transport/fabric",
+    ],
+    "transport": [
+        "transport/poller",
+        "transport/sharing",
+        "transport/wire",
+        "transport/log",
+        "transport/fabric/tcp",
+        "transport/fabric/verbs",
+        "transport/fabric",
+    ],
+    "transport/poller": ["transport/sharing", "transport/wire", "transport/log", "transport/clock", "transport/fabric"],
+    "transport/sharing": ["transport/wire", "transport/memory", "transport/clock", "transport/fabric"],
+    "transport/wire": ["transport/memory", "transport/clock", "transport/fabric"],
+    "transport/memory": ["transport/log", "transport/fabric"],
+    "transport/log": ["transport/fabric"],
+    "transport/clock": ["transport/fabric"],
+    "transport/fabric/tcp": ["transport/fabric"],
+    "transport/fabric/verbs": ["transport/fabric"],
+    "transport/fabric": [],
+}
+
+# One room includes of another only these.
+ONLY = {
+    # The formulas of what a NIC pins. What a connection does with a fabric is in fabric.h.
+    ("transport/connection", "transport/fabric/verbs"): [
+        ("pinned_rings", "options"),
+        ("pinned_rings", "rings"),
+    ],
+}
+
+# Where there are no circles of files but those of CIRCLES. A file is a header and its source.
+WITHOUT_CIRCLES = ("base/", "measure/", "observe/", "tls/", "transport/")
+CIRCLES = [
+    # A pool, and what its leases, caches and slabs need of it.
+    [f"transport/memory/{name}" for name in ("buffer_cache", "buffer_pool", "buffer_pool_core", "pool_worker", "slab", "slab_store")],
+    # A session is made by its context, and checks the peer by that.
+    ["tls/context", "tls/session"],
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]hawser/([^">]+)[">]', re.MULTILINE)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def file_of(path):
+    return path.rsplit(".", 1)[0]
+
+
+def arrows(paths, read=read):
+    """Which file includes which: (from, to)."""
+    return {
+        (file_of(path), file_of(header)) for path in paths for header in INCLUDE.findall(read(path)) if file_of(header) != file_of(path)
+    }
+
+
+def circles(pairs):
+    """The largest sets in which each reaches each other one, sorted; those of one alone are not among them."""
+    below = {}
+    for start, end in pairs:
+        below.setdefault(start, set()).add(end)
+
+    def reached(start):
+        seen, new = set(), [start]
+        while new:
+            for each in below.get(new.pop(), ()):
+                if each not in seen:
+                    seen.add(each)
+                    new.append(each)
+        return seen
+
+    reach = {each: reached(each) for each in below}
+    return sorted({tuple(sorted(other for other in reach[each] if each in reach.get(other, ()))) for each in reach if each in reach[each]})
+
+
+def room_faults(pairs, rooms, only):
+    """Texts of the arrows between rooms that are not drawn, of rooms that are not, and of what is drawn and not there."""
+    texts, used = [], set()
+    for start, end in sorted(pairs):
+        upper, lower = os.path.dirname(start), os.path.dirname(end)
+        if upper == lower or lower not in rooms:
+            continue
+        if upper not in rooms:
+            # Only what stands above all rooms may be drawn elsewhere.
+            if upper.startswith(("base", "tls", "observe", "transport", "measure")):
+                texts.append(f"{start} includes {end}, which is above it")
+        elif lower not in rooms[upper]:
+            texts.append(f"{start} includes {end}, but {upper} does not include {lower}")
+        else:
+            used.add((upper, lower))
+            allowed = only.get((upper, lower))
+            if allowed is not None and (os.path.basename(start), os.path.basename(end)) not in allowed:
+                texts.append(f"{start} includes {end}, which is not among what {upper} includes of {lower}")
+    return texts + [
+        f"{upper} includes {lower} no more" for upper, lowers in rooms.items() for lower in lowers if (upper, lower) not in used
+    ]
+
+
+def drawn(page):
+    """The map in the README.md of transport/: {room: what it includes}, top to bottom."""
+    rooms = {}
+    for line in page.split("## Rooms\n")[1].split("\n## ")[0].splitlines():
+        cells = line.strip("| ").split(" | ")
+        if len(cells) != 3 or "`" not in cells[0]:
+            continue
+        rooms[re.search(r"`([^`]+)/`", cells[0])[1]] = re.findall(r"`([^`]+)/`", cells[2])
+    return rooms
+
+
+class RoomsTest(unittest.TestCase):
+    def setUp(self):
+        self.paths = sorted({path for line in read(MANIFEST).splitlines() for path in line.split("\t")[1].split()})
+        self.pairs = arrows(self.paths)
+
+    def test_an_arrow_that_is_not_drawn_is_found(self):
+        rooms = {"measure/a": ["transport/b"], "transport/b": []}
+        down = ("measure/a/x", "transport/b/y")
+        self.assertEqual(room_faults({down}, rooms, {}), [])
+        self.assertEqual(len(room_faults(set(), rooms, {})), 1)
+        for wrong in (("transport/b/y", "measure/a/z"), ("transport/c/z", "transport/b/y"), ("base/z", "transport/b/y")):
+            self.assertEqual(len(room_faults({down, wrong}, rooms, {})), 1, wrong)
+        self.assertEqual(room_faults({down, ("rpc/server", "transport/b/y")}, rooms, {}), [])
+        only = {("measure/a", "transport/b"): [("x", "y")]}
+        self.assertEqual(room_faults({down}, rooms, only), [])
+        self.assertEqual(len(room_faults({down, ("measure/a/x", "transport/b/z")}, rooms, only)), 1)
+
+    def test_sources_count_with_their_headers(self):
+        texts = {"a/x.h": "", "a/x.cc": '#include "hawser/a/x.h"\n#include "hawser/b/y.h"\n', "b/y.h": '#include "hawser/a/x.h"\n'}
+        pairs = arrows(texts, texts.get)
+        self.assertEqual(pairs, {("a/x", "b/y"), ("b/y", "a/x")})
+        self.assertEqual(circles(pairs), [("a/x", "b/y")])
+
+    def test_circles_are_found(self):
+        self.assertEqual(circles({("a", "b"), ("b", "c"), ("a", "c")}), [])
+        self.assertEqual(circles({("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e"), ("e", "d")}), [("a", "b", "c"), ("d", "e")])
+
+    def test_each_room_stands_above_what_it_includes(self):
+        order = list(ROOMS)
+        for room, below in ROOMS.items():
+            for each in below:
+                self.assertLess(order.index(room), order.index(each), f"{room} includes {each}")
+
+    def test_rooms_include_what_is_drawn(self):
+        folders = {os.path.dirname(path) for path in self.paths if path.startswith("transport")} | {"measure/verbs"}
+        self.assertEqual(folders, set(ROOMS))
+        self.assertEqual(room_faults(self.pairs, ROOMS, ONLY), [])
+
+    def test_the_map_is_what_is_tested(self):
+        rooms = drawn(read("transport/README.md"))
+        self.assertEqual(list(rooms), list(ROOMS))
+        self.assertEqual({room: sorted(below) for room, below in rooms.items()}, {room: sorted(below) for room, below in ROOMS.items()})
+
+    def test_no_files_include_in_circles(self):
+        pairs = {(start, end) for start, end in self.pairs if start.startswith(WITHOUT_CIRCLES)}
+        self.assertGreater(len(pairs), 300)
+        self.assertEqual(circles(pairs), sorted(tuple(sorted(each)) for each in CIRCLES))
+
+
+if __name__ == "__main__":
+    MANIFEST = sys.argv.pop()
+    unittest.main()

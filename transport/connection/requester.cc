@@ -1,0 +1,288 @@
+#include "hawser/transport/connection/requester.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/probe.h"
+#include "hawser/base/state_machine.h"
+#include "hawser/transport/poller/called_out.h"
+
+namespace hawser::transport {
+namespace {
+
+// How long the peer keeps a large response that this side has READ, unless a new request in its slot releases
+// it first.
+constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
+
+// A deadline beyond what the field holds, 71 minutes, is not sent.
+uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
+  if (deadline_ns == kNever) return kNoTimeout;
+  const int64_t left_us = std::max<int64_t>(0, deadline_ns - now_ns) / 1000 + 1;
+  return static_cast<uint32_t>(std::min<int64_t>(left_us, kNoTimeout));
+}
+
+}  // namespace
+
+Requester::Requester(const ExchangeParts& parts, uint32_t slots, bool with_credits)
+    : port_(parts.port),
+      sends_(parts.sends),
+      outbounds_(parts.outbounds),
+      inbounds_(parts.inbounds),
+      control_(parts.control),
+      credits_(slots, with_credits),
+      slots_(slots),
+      deadline_timer_([this] { OnDeadlineTimer(); }),
+      release_timer_([this] { control_.Pump(); }) {
+  free_.reserve(slots);
+  for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
+}
+
+void Requester::Move(Slot& slot, Event event) {
+  slot.state = Moved<RequesterSlot>(slot.state, event, [&] {
+    return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
+  });
+}
+
+absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
+                                           ResponseHandler& handler) {
+  if (!CanSend()) return absl::ResourceExhaustedError("every slot is busy");
+  Slot& slot = slots_.At(free_.back());
+  Header header;
+  header.kind = Kind::kRequest;
+  header.slot = free_.back();
+  header.generation = slot.generation + 1;
+  header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
+  header.credits = credits_.OnRequest(in_flight() + 1);
+  absl::Status why;
+  Outbound* const posted = outbounds_.Post(header, request, why);
+  if (posted == nullptr) return why;
+  free_.pop_back();
+  Move(slot, Event::kSend);
+  ++slot.generation;
+  slot.owes_release = false;
+  slot.deadline_ns = deadline_ns;
+  slot.sent_ns = port_.poller().now_ns();
+  slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
+  slot.handler = &handler;
+  slot.request = posted;
+  HAWSER_PROBE(request_sent, port_.number(), header.slot, header.generation, &handler);
+  if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
+    port_.poller().timers().Set(deadline_timer_, deadline_ns);
+  }
+  return ExchangeId{header.slot, header.generation};
+}
+
+void Requester::TakeCredits(uint16_t given) {
+  if (absl::Status status = credits_.Take(given); !status.ok()) {
+    return port_.Fail(Violation::kMessage, status.message(), status.code());
+  }
+  port_.OnCredits();
+}
+
+void Requester::ReturnCredits() {
+  for (uint32_t count = credits_.TakeOffUnused(in_flight()); count > 0; --count) control_.ReturnCredit();
+}
+
+void Requester::Cancel(ExchangeId id) {
+  Slot* const found = slots_.Find(id.slot);
+  if (found == nullptr || found->generation != id.generation || found->handler == nullptr) return;
+  Slot& slot = *found;
+  slot.owes_cancel = slot.state == State::kWaiting;
+  if (slot.owes_cancel) ++owing_;
+  GiveUp(slot, absl::CancelledError("cancelled by the caller"));
+  control_.Pump();
+}
+
+void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
+  const Header& header = message.header;
+  Slot* const found = slots_.Find(header.slot);
+  if (found == nullptr || (found->state != State::kWaiting && found->state != State::kAbandoned) ||
+      found->generation != header.generation) {
+    return port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ",
+                                                     header.slot, ", which is not waiting for an answer"));
+  }
+  Slot& slot = *found;
+  HAWSER_PROBE(response_received, port_.number(), header.slot, header.generation, slot.handler);
+  slot.owes_cancel = false;
+  if (slot.state == State::kAbandoned) {
+    if (message.remote_bytes != 0) OweRelease(slot);
+    return Free(slot, Event::kAnswered);
+  }
+  IncomingMessagePtr response;
+  const Inbounds::Fit fit =
+      inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, response);
+  if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(response));
+  if (fit == Inbounds::Fit::kAnnounced) {
+    Move(slot, Event::kAnnounced);
+    return inbounds_.Fetch(slot.response, message);
+  }
+  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
+  if (message.remote_bytes != 0) OweRelease(slot);
+  Deliver(slot, Event::kAnswered,
+          absl::ResourceExhaustedError(
+              fit == Inbounds::Fit::kTooLarge
+                  ? absl::StrCat("the response has ", body_bytes, " bytes, this side takes at most ",
+                                 port_.options().message_bytes_max, " (ConnectionOptions::message_bytes_max)")
+                  : absl::StrCat("the response has ", body_bytes,
+                                 " bytes, more than the whole memory pool here can hold; raise "
+                                 "BufferPoolOptions::limit_bytes")));
+}
+
+void Requester::OnShort(uint16_t index) {
+  Slot& slot = slots_.At(index);
+  // A large request may own the very memory that its response needs.
+  if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);
+}
+
+void Requester::OnRead(uint16_t index, IncomingMessagePtr message) {
+  Slot& slot = slots_.At(index);
+  OweRelease(slot);
+  Deliver(slot, Event::kRead, std::move(message));
+}
+
+void Requester::OnStopped(uint16_t index) {
+  OweRelease(slots_.At(index));
+  Free(slots_.At(index), Event::kStopped);
+}
+
+void Requester::GiveUp(Slot& slot, const absl::Status& why) {
+  ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  slot.given_up = handler->name();
+  // A waiting slot continues to wait for the response. A receiving slot ends once no READ is outstanding.
+  const bool receives = slot.state == State::kReceiving;
+  Move(slot, Event::kGiveUp);
+  if (receives && inbounds_.Stop(slot.response)) {
+    OweRelease(slot);
+    Free(slot, Event::kStopped);
+  }
+  handler->OnResponse(why);
+}
+
+void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response) {
+  ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  if (response.ok() && !(*response)->envelope().empty() && (*response)->envelope()[0] != 0) {
+    OfferRequestBack(slot, *handler, **response);
+  }
+  // The slot is free before the handler runs, because the handler may send the next request in it. Callers
+  // that wait for a slot are notified first.
+  Free(slot, how);
+  handler->OnResponse(std::move(response));
+}
+
+// The response implies that the peer has the request, but the fabric may use its memory a little longer.
+void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error) {
+  if (slot.request == nullptr || !handler.WantsRequestBackAfter(error)) return;
+  slot.request->ReturnTo(&handler);
+  // A completion shows when the fabric has stopped. On a connection that is going away no other request may
+  // ask for one.
+  sends_.SignalAll();
+  control_.Ping();
+}
+
+void Requester::ReleaseRequest(Slot& slot) {
+  if (slot.request == nullptr) return;
+  std::exchange(slot.request, nullptr)->Release();
+}
+
+void Requester::Free(Slot& slot, Event how) {
+  ReleaseRequest(slot);
+  inbounds_.Release(slot.response);
+  Move(slot, how);
+  free_.push_back(slot.number);
+  port_.OnExchangeEnded();
+}
+
+void Requester::OweRelease(Slot& slot) {
+  slot.owes_release = true;
+  ++owing_;
+  if (!release_timer_.is_set()) {
+    port_.poller().timers().Set(release_timer_, After(port_.poller().now_ns(), kReleaseAfter));
+  }
+}
+
+std::optional<ControlOp> Requester::NextControlOp() {
+  if (owing_ == 0) return std::nullopt;
+  for (Slot& slot : slots_) {
+    if (std::exchange(slot.owes_cancel, false)) {
+      return ControlOp{ControlOp::Code::kCancel, slot.number, slot.generation};
+    }
+    if (std::exchange(slot.owes_release, false)) {
+      return ControlOp{ControlOp::Code::kRelease, slot.number, slot.generation};
+    }
+  }
+  owing_ = 0;
+  return std::nullopt;
+}
+
+std::string Requester::DescribeSlots() const {
+  size_t given_up = 0;
+  const Slot* oldest = nullptr;
+  for (const Slot& slot : slots_) {
+    if (slot.state == State::kFree) continue;
+    if (slot.handler == nullptr) ++given_up;
+    if (oldest == nullptr || slot.sent_ns < oldest->sent_ns) oldest = &slot;
+  }
+  std::string text = free_.empty() ? absl::StrCat("all ", slots_.size(), " slots are busy")
+                                   : absl::StrCat(in_flight(), " of ", slots_.size(), " slots are busy");
+  if (credits_.limit() < slots_.size()) {
+    absl::StrAppend(&text, ", the peer has given credits for ", credits_.limit());
+  }
+  if (oldest == nullptr) return text;
+  if (given_up != 0) {
+    absl::StrAppend(&text, ", ", given_up,
+                    " with calls that were given up and that the peer has not answered");
+  }
+  const absl::Duration age = absl::Nanoseconds(port_.poller().now_ns() - oldest->sent_ns);
+  absl::StrAppend(&text, "; the oldest is ",
+                  oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up, ", sent ",
+                  RoughDuration(age), " ago");
+  return text;
+}
+
+void Requester::OnDeadlineTimer() {
+  const int64_t now_ns = port_.poller().now_ns();
+  int64_t next_ns = kNever;
+  for (Slot& slot : slots_) {
+    if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
+    if (slot.deadline_ns <= now_ns) {
+      if (slot.state == State::kWaiting && !slot.peer_knows_deadline) {
+        slot.owes_cancel = true;
+        ++owing_;
+      }
+      // Memory that is still being mapped, or for which other messages wait first, is too late, but it is not
+      // exhausted.
+      const bool exhausted = slot.response.was_short();
+      const char* const what = slot.state == State::kWaiting ? "no answer came before the deadline"
+                               : exhausted
+                                   ? "no memory was free for the large answer before the deadline; raise "
+                                     "BufferPoolOptions::limit_bytes or release replies"
+                                   : "the deadline passed while the large answer was being READ";
+      const absl::StatusCode code =
+          exhausted ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDeadlineExceeded;
+      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", port_.peer(), ")", port_.peer_is_busy(),
+                                                   port_.poller().WhyLate(slot.deadline_ns))));
+    } else {
+      next_ns = std::min(next_ns, slot.deadline_ns);
+    }
+  }
+  // A handler may have sent a request with an earlier deadline.
+  if (!deadline_timer_.is_set() || next_ns < deadline_timer_.when_ns()) {
+    port_.poller().timers().Set(deadline_timer_, next_ns);
+  }
+  if (owing_ != 0) control_.Pump();
+}
+
+void Requester::FailAll(const absl::Status& why) {
+  for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
+  for (Slot& slot : slots_) {
+    ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+    if (slot.request != nullptr) {
+      if (handler != nullptr && handler->WantsRequestBack()) slot.request->ReturnTo(handler);
+      std::exchange(slot.request, nullptr)->ReleaseAtFailure();
+    }
+    if (handler != nullptr) handler->OnResponse(why);
+  }
+}
+
+}  // namespace hawser::transport

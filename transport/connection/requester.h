@@ -1,0 +1,113 @@
+#ifndef HAWSER_TRANSPORT_CONNECTION_REQUESTER_H_
+#define HAWSER_TRANSPORT_CONNECTION_REQUESTER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/clock/environment.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/connection/credits.h"
+#include "hawser/transport/connection/exchange_parts.h"
+#include "hawser/transport/connection/slot_state.h"
+#include "hawser/transport/connection/slot_table.h"
+#include "hawser/transport/wire/exchange.h"
+#include "hawser/transport/wire/wire.h"
+
+namespace hawser::transport {
+
+// The slots of a connection at the side that sends requests. A request takes a slot and its response frees
+// it, even if nothing waits for the response: only the response proves that the peer no longer uses the
+// request's memory.
+// Thread:   on the poller.
+// Lifetime: a part of its Connection.
+class Requester final : Inbound::Owner {
+ public:
+  // `with_credits`: kFeatureCredits is agreed.
+  Requester(const ExchangeParts& parts, uint32_t slots, bool with_credits);
+
+  // There is a free slot, and a credit for a request.
+  bool CanSend() const { return in_flight() < credits_.limit(); }
+  uint32_t in_flight() const { return static_cast<uint32_t>(slots_.size() - free_.size()); }
+
+  // See Connection::SendRequest() and Cancel().
+  absl::StatusOr<ExchangeId> Send(OutgoingMessagePtr& request, int64_t deadline_ns, ResponseHandler& handler);
+  void Cancel(ExchangeId id);
+
+  // Header::credits of a message of the peer. May fail the connection. Calls Port::OnCredits() if there are
+  // more.
+  void OnCredits(uint16_t given) {
+    if (!credits_.knows(given)) [[unlikely]]
+      TakeCredits(given);
+  }
+  // Returns what was not needed since the last call.
+  void ReturnCredits();
+
+  void OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
+
+  // Takes the next cancellation or release to tell the peer; nullopt: none is left.
+  std::optional<ControlOp> NextControlOp();
+
+  // See Connection::DescribeSlots().
+  std::string DescribeSlots() const;
+
+  // The connection has failed: every handler that still waits ends with `why`.
+  void FailAll(const absl::Status& why);
+
+ private:
+  using State = RequesterSlot::State;
+  using Event = RequesterSlot::Event;
+
+  struct Slot {
+    uint16_t number = 0;
+    State state = State::kFree;
+    bool peer_knows_deadline = false;
+    bool owes_cancel = false;  // The peer must be notified that nothing waits.
+    // The peer must be notified that its large response was READ. A new request does that, too.
+    bool owes_release = false;
+    uint32_t generation = 0;
+    int64_t deadline_ns = kNever;
+    int64_t sent_ns = 0;
+    absl::string_view given_up;          // The name of a request that ended before its response.
+    ResponseHandler* handler = nullptr;  // Null: it was called.
+    // Kept also while a large response is READ: if the connection is lost before that completes, the request
+    // may have to be resent. Released early if memory is short (OnShort()). Null: released.
+    Outbound* request = nullptr;
+    Inbound response;
+  };
+
+  void Move(Slot& slot, Event event);
+  void TakeCredits(uint16_t given);
+  void GiveUp(Slot& slot, const absl::Status& why);
+  // `how`: the event that frees the slot, kAnswered or kRead.
+  void Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response);
+  void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
+  void Free(Slot& slot, Event how);
+  void ReleaseRequest(Slot& slot);
+  void OweRelease(Slot& slot);
+  void OnDeadlineTimer();
+  void OnRead(uint16_t slot, IncomingMessagePtr message) override;
+  void OnStopped(uint16_t slot) override;
+  void OnShort(uint16_t slot) override;
+
+  Port& port_;
+  SendQueue& sends_;
+  Outbounds& outbounds_;
+  Inbounds& inbounds_;
+  Control& control_;
+  CreditTaker credits_;
+  SlotTable<Slot> slots_;
+  // The last freed slot is used first: its memory is warm, and the others stay untouched.
+  std::vector<uint16_t> free_;
+  uint32_t owing_ = 0;  // Slots with owes_cancel or owes_release, at least.
+  Timer deadline_timer_;
+  Timer release_timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_CONNECTION_REQUESTER_H_

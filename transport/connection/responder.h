@@ -1,0 +1,94 @@
+#ifndef HAWSER_TRANSPORT_CONNECTION_RESPONDER_H_
+#define HAWSER_TRANSPORT_CONNECTION_RESPONDER_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "hawser/transport/clock/environment.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/connection/credits.h"
+#include "hawser/transport/connection/exchange_parts.h"
+#include "hawser/transport/connection/receive_ring.h"
+#include "hawser/transport/connection/slot_state.h"
+#include "hawser/transport/connection/slot_table.h"
+#include "hawser/transport/wire/exchange.h"
+#include "hawser/transport/wire/wire.h"
+
+namespace hawser::transport {
+
+// The slots of a connection at the side that answers requests.
+// Thread:   on the poller.
+// Lifetime: a part of its Connection.
+class Responder final : Inbound::Owner {
+ public:
+  // `with_credits`: kFeatureCredits is agreed, and `ring` is that of it. `ends_grants`: kFeatureEndsGrants is agreed.
+  Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, bool ends_grants,
+            ReceiveRing& ring, RequestHandler& handler);
+
+  // Requests not answered yet, and large answers that the peer has not READ yet.
+  uint32_t in_flight() const { return in_flight_; }
+  // Requests not answered yet.
+  uint32_t unanswered() const { return in_flight_ - granted_; }
+  // Requests that an honest peer may still send after all our responses.
+  uint32_t requests_that_may_come() const { return credits_.limit() - unanswered(); }
+  CreditGiver& credits() { return credits_; }
+  const CreditGiver& credits() const { return credits_; }
+  // A Kind::kReturn came.
+  void OnReturn();
+
+  void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
+  // See Connection::Respond(). A response that is READ counts against the peer's host until it is released (Outbounds).
+  absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
+  // See Connection::DetachRequestMemory().
+  HeldByHost DetachRequestMemory(ExchangeId id);
+  // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.
+  void OnControlOp(const ControlOp& op);
+
+  // The connection has failed: cancels every running handler with `why`.
+  void FailAll(const absl::Status& why);
+
+ private:
+  using State = ResponderSlot::State;
+  using Event = ResponderSlot::Event;
+
+  struct Slot {
+    uint16_t number = 0;
+    State state = State::kFree;
+    uint32_t generation = 0;
+    int64_t deadline_ns = kNever;
+    int64_t refuse_ns = kNever;  // kReceiving: when to refuse it if there is no memory.
+    Inbound request;
+    uint32_t ends_rkey = 0;  // A grant of the request, which is READ completely. 0: none, or not to be ended.
+    Outbound* response = nullptr;  // kGranted.
+    absl::Status why_stopped;      // kStopping.
+  };
+
+  // What a peer that credits_ refuses has done.
+  Violation ViolationOfCredits() const { return credits_.agreed() ? Violation::kLimit : Violation::kMessage; }
+  ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
+  void Move(Slot& slot, Event event);
+  void Run(Slot& slot, Event how, IncomingMessagePtr request);
+  void Refuse(Slot& slot, const absl::Status& why);
+  // A request that waits for memory is refused before its deadline, so that the caller gets the reason.
+  void RefuseInTime(Slot& slot, uint32_t timeout_us);
+  void Cancel(Slot& slot, const absl::Status& why);
+  void EndResponse(Slot& slot);
+  void OnDeadlineTimer();
+  void OnRead(uint16_t slot, IncomingMessagePtr message) override;
+  void OnStopped(uint16_t slot) override;
+
+  Port& port_;
+  Outbounds& outbounds_;
+  Inbounds& inbounds_;
+  RequestHandler& handler_;
+  const bool ends_grants_;
+  SlotTable<Slot> slots_;
+  CreditGiver credits_;
+  uint32_t in_flight_ = 0;
+  uint32_t granted_ = 0;  // Of these: answered, with a response that the peer may READ (kGranted).
+  Timer deadline_timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_CONNECTION_RESPONDER_H_

@@ -1,0 +1,33 @@
+#ifndef HAWSER_TRANSPORT_LOG_VIOLATION_COUNTS_H_
+#define HAWSER_TRANSPORT_LOG_VIOLATION_COUNTS_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "hawser/base/violation.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::transport {
+
+// What the peers that came to one poller did wrong: counted by reason, and said in the log (PeerLog). A peer
+// that this process dialed is not among them: the calls that end with the connection say why.
+class ViolationCounts {
+ public:
+  // `text` names the peer and says what it did. On the poller.
+  void Record(Violation violation, const SocketAddress& peer, absl::string_view text);
+
+  // From any thread.
+  uint64_t count(Violation violation) const {
+    return counts_[static_cast<size_t>(violation)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, kViolationCount> counts_ = {};
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_LOG_VIOLATION_COUNTS_H_

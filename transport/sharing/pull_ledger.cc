@@ -1,0 +1,127 @@
+#include "hawser/transport/sharing/pull_ledger.h"
+
+#include <algorithm>
+
+#include "hawser/base/check.h"
+
+namespace hawser::transport {
+
+void PullLedger::Add(Member& member) {
+  absl::MutexLock lock(&mutex_);
+  members_.push_back(&member);
+}
+
+void PullLedger::Remove(Member& member) {
+  absl::MutexLock lock(&mutex_);
+  members_.erase(std::find(members_.begin(), members_.end(), &member));
+}
+
+PullLedger::Host& PullLedger::Join(const PeerHost& key) {
+  absl::MutexLock lock(&mutex_);
+  std::unique_ptr<Host>& host = hosts_[key];
+  if (host == nullptr) {
+    host = std::make_unique<Host>();
+    host->key = key;
+  }
+  ++host->users;
+  return *host;
+}
+
+void PullLedger::Part(Host& host) {
+  absl::MutexLock lock(&mutex_);
+  if (--host.users != 0) return;
+  const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
+  HAWSER_CHECK(host.held_bytes == 0 && responses == 0, "a host left that holds ", host.held_bytes,
+               " bytes of pulls and ", responses, " of responses");
+  hosts_.erase(PeerHost(host.key));
+}
+
+// The pool is asked with the lock held. Otherwise another thread could be refused because of bytes that are counted but
+// never acquired, and nothing would notify it. So the lock may be held while a slab of 2 MiB is mapped (see
+// BufferPool::TryAcquire()).
+Lease PullLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusal) {
+  refusal = {};
+  absl::MutexLock lock(&mutex_);
+  if (held_bytes_ != 0) {
+    const BufferPoolStats stats = pool_.stats();
+    const uint64_t free = stats.limit_bytes - std::min(stats.leased_bytes, stats.limit_bytes);
+    const uint64_t held = host.held_bytes + host.response_bytes.load(std::memory_order_relaxed);
+    const double wanted = static_cast<double>(held + bytes) / share - static_cast<double>(held);
+    if (static_cast<double>(free) < wanted) return Lease();
+  }
+  Lease sink = pool_.TryAcquire(bytes, refusal.why);
+  refusal.by_pool = !sink;
+  if (sink) {
+    host.held_bytes += bytes;
+    held_bytes_ += bytes;
+  }
+  return sink;
+}
+
+bool PullLedger::Release(Host& host, uint64_t bytes, const Member& by) {
+  absl::MutexLock lock(&mutex_);
+  host.held_bytes -= bytes;
+  held_bytes_ -= bytes;
+  return OthersMiss(by);
+}
+
+bool PullLedger::MayHoldResponse(Host& host, uint64_t bytes, double share) {
+  const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
+  if (responses == 0) return true;
+  const BufferPoolStats stats = pool_.stats();
+  if (responses + bytes <= stats.limit_bytes / kFreelyHeldFraction) return true;
+  const uint64_t free = stats.limit_bytes - std::min(stats.leased_bytes, stats.limit_bytes);
+  absl::MutexLock lock(&mutex_);
+  const auto held = static_cast<double>(host.held_bytes + responses + bytes);
+  if (static_cast<double>(free) >= held / share - held) return true;
+  refused_responses_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void PullLedger::TellReleased(const Member& by) {
+  absl::MutexLock lock(&mutex_);
+  for (Member* member : members_) {
+    if (member == &by || member->missing_bytes_ == 0) continue;
+    member->told_ = true;
+    member->OnReleased();
+  }
+}
+
+bool PullLedger::OthersMiss(const Member& member) const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member* other) { return other != &member && other->missing_bytes_ != 0; });
+}
+
+bool PullLedger::SetMissing(Member& member, uint64_t bytes, int64_t now_ns) {
+  absl::MutexLock lock(&mutex_);
+  if (member.missing_bytes_ == 0) member.missing_since_ns_ = now_ns;
+  member.missing_bytes_ = bytes;
+  member.told_ = false;
+  const bool others_miss = OthersMiss(member);
+  any_misses_.store(bytes != 0 || others_miss, std::memory_order_relaxed);
+  return others_miss;
+}
+
+void PullLedger::StillMissing(Member& member) {
+  absl::MutexLock lock(&mutex_);
+  member.told_ = false;
+}
+
+uint64_t PullLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_least) {
+  absl::MutexLock lock(&mutex_);
+  uint64_t missing = 0;
+  for (const Member* member : members_) {
+    if (!member->told_ && member->missing_since_ns_ <= then_ns) missing += member->missing_bytes_;
+  }
+  if (missing != 0 || is_short) missing = std::max(missing, at_least);
+  const uint64_t claim = missing - std::min(missing, claimed_bytes_);
+  claimed_bytes_ += claim;
+  return claim;
+}
+
+void PullLedger::Unclaim(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  claimed_bytes_ -= bytes;
+}
+
+}  // namespace hawser::transport

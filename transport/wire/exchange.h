@@ -1,0 +1,76 @@
+#ifndef HAWSER_TRANSPORT_WIRE_EXCHANGE_H_
+#define HAWSER_TRANSPORT_WIRE_EXCHANGE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/transport/wire/message.h"
+
+namespace hawser::transport {
+
+// Names one exchange of a connection: the slot that carries it, and which of the slot's exchanges it is. A
+// late message about an earlier exchange of the slot does not match.
+struct ExchangeId {
+  uint16_t slot = 0;
+  uint32_t generation = 0;
+
+  friend bool operator==(const ExchangeId& a, const ExchangeId& b) {
+    return a.slot == b.slot && a.generation == b.generation;
+  }
+};
+
+// The side that sent a request.
+// Thread:   on the poller.
+class ResponseHandler : public OutgoingMessage::Taker {
+ public:
+  // Called exactly once: the response, or why there is none.
+  //   DeadlineExceeded, Cancelled: no longer waited for; the peer may be running it. Unavailable: the
+  //   connection was lost; the peer may or may not have run it. ResourceExhausted: no memory for a large
+  //   response, or it is larger than we take.
+  virtual void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) = 0;
+
+  // The request's name in errors. Static storage.
+  virtual absl::string_view name() const { return "a request"; }
+
+  // The fabric no longer uses `request`, which could be sent again. Called only if one of the two below
+  // returned true.
+  void OnRequestBack(OutgoingMessagePtr request) override { (void)request; }
+  // Asked before OnResponse(Unavailable). True: OnRequestBack() follows, after OnResponse().
+  virtual bool WantsRequestBack() { return false; }
+  // Asked before OnResponse() with an error: a response whose envelope starts with a byte other than zero
+  // (rpc/PROTOCOL.md). True: OnRequestBack() follows, before or after OnResponse().
+  virtual bool WantsRequestBackAfter(const IncomingMessage& error) {
+    (void)error;
+    return false;
+  }
+
+ protected:
+  ~ResponseHandler() = default;
+};
+
+// The side that answers requests.
+// Thread:   on the poller. Each request is answered by exactly one Connection::Respond(), at any time, from
+// inside OnRequest() as well.
+class RequestHandler {
+ public:
+  // `request` may be kept as long as the handler likes. `deadline_ns`: of the poller's clock; kNever: none.
+  virtual void OnRequest(ExchangeId id, IncomingMessagePtr request, int64_t deadline_ns) = 0;
+
+  // A request could not be received (too large, no memory, deadline passed or cancelled while it was READ).
+  // The handler answers it with `why` in its own words.
+  virtual void OnBadRequest(ExchangeId id, const absl::Status& why) = 0;
+
+  // The caller of `id` no longer waits: it has cancelled, its deadline has passed, or the connection is lost
+  // (Unavailable; then no answer is needed). Called at most once, and only between OnRequest() and Respond().
+  // The slot is busy until Respond(), which may be called in here.
+  virtual void OnCancel(ExchangeId id, const absl::Status& why) = 0;
+
+ protected:
+  ~RequestHandler() = default;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_WIRE_EXCHANGE_H_

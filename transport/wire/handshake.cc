@@ -1,0 +1,152 @@
+#include "hawser/transport/wire/handshake.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "hawser/base/endian.h"
+#include "hawser/base/peer_text.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/wire/options.h"
+
+namespace hawser::transport {
+namespace {
+
+// "HWSR": the first bytes that either side sends.
+constexpr uint32_t kMagic = 0x52535748;
+
+// magic 4, length 1, role 1, version 2, features 4, slots 2, reserved 2, receive buffer 4, message max 8,
+// session 16
+static_assert(kHandshakeBytes == 4 + 1 + 1 + 2 + 4 + 2 + 2 + 4 + 8 + 16);
+static_assert(kHandshakeBytes <= fabric::kConnectPrivateDataMax);
+
+// magic 4, length 1, code 1, version 2; then the text
+constexpr size_t kRejectionPrefixBytes = 8;
+
+const uint8_t* Bytes(absl::string_view data) { return reinterpret_cast<const uint8_t*>(data.data()); }
+
+}  // namespace
+
+SessionToken NewSessionToken(Environment& environment) {
+  SessionToken token;
+  environment.FillRandom(absl::MakeSpan(token));
+  return token;
+}
+
+std::string Encode(const Handshake& handshake) {
+  uint8_t out[kHandshakeBytes] = {};
+  StoreLittle32(out, kMagic);
+  out[4] = kHandshakeBytes;
+  out[5] = static_cast<uint8_t>(handshake.role);
+  StoreLittle16(out + 6, handshake.version);
+  StoreLittle32(out + 8, handshake.features);
+  StoreLittle16(out + 12, handshake.slots);
+  StoreLittle32(out + 16, handshake.receive_buffer_bytes);
+  StoreLittle64(out + 20, handshake.message_bytes_max);
+  std::copy(handshake.session.begin(), handshake.session.end(), out + 28);
+  return std::string(reinterpret_cast<const char*>(out), sizeof(out));
+}
+
+absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
+  const uint8_t* const in = Bytes(data);
+  if (data.size() < 8 || LoadLittle32(in) != kMagic) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's ", data.size(), " bytes of private data are no Hawser handshake"));
+  }
+  Handshake handshake;
+  handshake.version = LoadLittle16(in + 6);
+  // Checked before all fields whose layout another version may change.
+  if (handshake.version != kProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", handshake.version,
+                                                      " of the Hawser protocol, this side version ",
+                                                      kProtocolVersion, "; update the older of the two"));
+  }
+  if (in[4] < kHandshakeBytes || data.size() < in[4]) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer's handshake was cut short: ", data.size(),
+                                                   " bytes arrived and it says ", in[4], ", needed are ",
+                                                   kHandshakeBytes));
+  }
+  // The bytes behind the length must be zero, so that a later version can use them.
+  if (const size_t at = data.find_first_not_of('\0', in[4]); at != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer's handshake says ", in[4],
+                                                   " bytes, but behind them byte ", at, " is not zero"));
+  }
+  handshake.role = static_cast<Role>(in[5]);
+  handshake.features = LoadLittle32(in + 8);
+  handshake.slots = LoadLittle16(in + 12);
+  handshake.receive_buffer_bytes = LoadLittle32(in + 16);
+  handshake.message_bytes_max = LoadLittle64(in + 20);
+  std::copy(in + 28, in + 44, handshake.session.begin());
+  if (const uint16_t reserved = LoadLittle16(in + 14); reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's handshake sets reserved bits ", absl::Hex(reserved)));
+  }
+  const auto connects = static_cast<uint8_t>(ProvenBy(handshake.role));
+  if (connects < static_cast<uint8_t>(Role::kForward) || connects > static_cast<uint8_t>(Role::kProbe) ||
+      in[5] > static_cast<uint8_t>(Role::kProveProbe)) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer's handshake names role ", in[5]));
+  }
+  if (handshake.slots < 1 || handshake.slots > kSlotsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's handshake wants ", handshake.slots, " slots, allowed are 1 to ", kSlotsMax));
+  }
+  if (handshake.receive_buffer_bytes < kReceiveBufferMin ||
+      handshake.receive_buffer_bytes > kReceiveBufferMax || handshake.receive_buffer_bytes % 64 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer's handshake wants receive buffers of ",
+                                                   handshake.receive_buffer_bytes,
+                                                   " bytes, allowed are multiples of 64 "
+                                                   "from ",
+                                                   kReceiveBufferMin, " to ", kReceiveBufferMax));
+  }
+  return handshake;
+}
+
+absl::StatusOr<Handshake> DecodeConnect(absl::string_view data) {
+  absl::StatusOr<Handshake> hello = DecodeHandshake(data);
+  const bool names_proof = hello.ok() && (hello->features & kFeatureProof) != 0;
+  if (hello.ok() && !names_proof && ProvenBy(hello->role) == Role::kForward &&
+      hello->session != SessionToken()) {
+    return absl::InvalidArgumentError(
+        "the peer's forward handshake names a session, which only the server gives it");
+  }
+  return hello;
+}
+
+absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role) {
+  absl::StatusOr<Handshake> answer = DecodeHandshake(data);
+  if (answer.ok() && answer->role != role) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer accepted role ", static_cast<int>(answer->role),
+                                                   ", offered was role ", static_cast<int>(role)));
+  }
+  return answer;
+}
+
+std::string EncodeRejection(const absl::Status& why) {
+  std::string out(kRejectionPrefixBytes, '\0');
+  auto* const bytes = reinterpret_cast<uint8_t*>(&out[0]);
+  const absl::string_view text =
+      absl::string_view(why.message()).substr(0, fabric::kRejectPrivateDataMax - kRejectionPrefixBytes);
+  StoreLittle32(bytes, kMagic);
+  bytes[4] = static_cast<uint8_t>(kRejectionPrefixBytes + text.size());
+  bytes[5] = static_cast<uint8_t>(why.code());
+  StoreLittle16(bytes + 6, kProtocolVersion);
+  return absl::StrCat(out, text);
+}
+
+bool IsRefusedByPeer(const absl::Status& why) { return absl::StrContains(why.message(), kRejected); }
+
+absl::Status DecodeRejection(absl::string_view data) {
+  const uint8_t* const in = Bytes(data);
+  if (data.size() < kRejectionPrefixBytes || LoadLittle32(in) != kMagic || in[4] < kRejectionPrefixBytes ||
+      in[4] > data.size()) {
+    return absl::UnavailableError("the peer rejected the connection and did not say why");
+  }
+  const absl::string_view text = data.substr(kRejectionPrefixBytes, in[4] - kRejectionPrefixBytes);
+  const auto code = static_cast<absl::StatusCode>(in[5]);
+  const bool known = in[5] >= 1 && in[5] <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return absl::Status(known ? code : absl::StatusCode::kUnknown,
+                      absl::StrCat(kRejected, EscapePeerText(text)));
+}
+
+}  // namespace hawser::transport

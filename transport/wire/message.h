@@ -1,0 +1,344 @@
+#ifndef HAWSER_TRANSPORT_WIRE_MESSAGE_H_
+#define HAWSER_TRANSPORT_WIRE_MESSAGE_H_
+
+#include <capnp/message.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/memory/buffer_cache.h"
+#include "hawser/transport/memory/buffer_pool.h"
+
+// The two messages of an exchange, as memory: one is built and then sent, the other is received and then
+// read.
+namespace hawser::transport {
+
+class MessageCache;
+class MessagePool;
+struct OutgoingMessageDeleter;
+
+// What rpc/ sends with a message besides its body (method, status); opaque to transport/. Bytes, a multiple
+// of 8.
+inline constexpr size_t kEnvelopeMax = 32;
+
+// Most segments of one message. A builder's segments grow, so about 40 reach 512 MiB; the rest is for
+// payloads that are referred to in place.
+inline constexpr size_t kSegmentsMax = 120;
+
+// Room in front of the first segment for all that precedes it in a SEND of up to kHeadroomSegments segments
+// (wire.h), so that a message of one segment is one contiguous range.
+inline constexpr size_t kHeadroom = 192;
+inline constexpr size_t kHeadroomSegments = 8;
+
+// The largest Data of Cap'n Proto, whose lists count 29 bits of elements: 512 MiB - 1.
+inline constexpr size_t kDataBytesMax = (size_t{1} << 29) - 1;
+
+// A buffer of kSmallBufferBytes holds the header and the first segment of every outgoing message.
+inline constexpr size_t kSmallBufferBytes = 4096;
+
+// A message to send: Cap'n Proto segments built in registered memory, their owners, and an envelope.
+// Thread:   one at a time.
+// Lifetime: owned by its builder, then by an Outbound until neither the fabric nor the peer uses its memory.
+class OutgoingMessage {
+ public:
+  ~OutgoingMessage();
+  OutgoingMessage(const OutgoingMessage&) = delete;
+  OutgoingMessage& operator=(const OutgoingMessage&) = delete;
+
+  // Allocates from the pool as it grows. When the pool is at its limit the message continues in plain memory,
+  // so that building never fails half-way. It cannot be sent then: see status().
+  capnp::MessageBuilder& builder() { return *builder_; }
+
+  // At most kEnvelopeMax bytes, a multiple of 8; copied to where it is sent from, in front of the first
+  // segment. Without effect on a message that cannot be sent.
+  void SetEnvelope(absl::Span<const uint8_t> envelope) {
+    envelope_size_ = head_ ? std::min(envelope.size(), kEnvelopeMax) : 0;
+    if (envelope_size_ != 0) memcpy(body() - envelope_size_, envelope.data(), envelope_size_);
+  }
+  absl::Span<const uint8_t> envelope() const {
+    if (envelope_size_ == 0) return {};
+    return {body() - envelope_size_, envelope_size_};
+  }
+
+  // An orphan of `bytes`, for the message to adopt. Refers to them in place if they are in the pool's memory
+  // and aligned to 8 bytes, and the rest of their last word is in that memory and 0: the peer gets whole
+  // words. Otherwise copies them. `owner` lives until the message has been sent and is no longer needed,
+  // whatever the result. Until then nothing may write to `bytes`, or to that rest. More than kDataBytesMax:
+  // the orphan is empty and the message cannot be sent (see status()).
+  capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
+
+  // Adds a copy of `bytes`, filled up with zeros to whole words, as a segment of its own that the body does
+  // not refer to. Returns its number, which stays the same and is not 0; 0: there are no bytes, or no memory,
+  // see status().
+  uint16_t AddSegment(absl::Span<const uint8_t> bytes);
+
+  // The message cannot be sent, because of this. Without effect if it could not before.
+  void Refuse(absl::Status why) {
+    if (status_.ok()) status_ = std::move(why);
+  }
+
+  // Releases `owner` when the message ends, whatever the result.
+  void Own(std::shared_ptr<const void> owner) { attached_.push_back({std::move(owner), 0}); }
+
+  // Not OK: this message cannot be sent. ResourceExhausted: there was no registered memory for all of it.
+  // InvalidArgument: what was attached is larger than a Data can be. Or what Refuse() was given.
+  const absl::Status& status() const { return status_; }
+
+  // ---- For the connection.
+
+  // Ends the building: collects the segments. The first begins kHeadroom bytes into a buffer that starts at
+  // head().
+  struct Segment {
+    uint8_t* address;
+    uint32_t length_bytes;  // A multiple of 8.
+    uint32_t lkey;
+  };
+  absl::Span<const Segment> Finish();
+  absl::Span<const Segment> segments() const { return segments_; }
+  uint64_t body_bytes() const { return body_bytes_; }  // After Finish().
+  const Lease& head() const { return head_; }
+  // The first segment, with the envelope right before it. The message has a head.
+  uint8_t* body() const { return head_.data() + kHeadroom; }
+  // `segment` is the first one, behind its envelope.
+  bool is_in_head(const Segment& segment) const { return head_ && segment.address == body(); }
+  // It holds memory of the application.
+  bool has_attached() const { return !attached_.empty(); }
+  // About the memory that would be free if the message ended now. What is attached counts if only this
+  // message refers to its owner: a value that the application keeps would not be free. The application may
+  // release it at any time, on any thread.
+  uint64_t held_bytes() const;
+  // Receives a message, in place of its pool, when its last owner releases it.
+  class Taker {
+   public:
+    virtual void OnRequestBack(std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter> message) = 0;
+
+   protected:
+    ~Taker() = default;
+  };
+  void ReturnTo(Taker* taker) { taker_ = taker; }
+  // A buffer that lives as long as the message; for a header that does not fit the headroom.
+  absl::StatusOr<uint8_t*> AllocateHeader(size_t size_bytes, uint32_t* lkey);
+
+ private:
+  friend class MessageCache;
+  friend class MessagePool;
+  friend struct OutgoingMessageDeleter;
+  class Builder;
+  OutgoingMessage(MessagePool* pool, Lease head);
+  void Reset();   // Back to an empty message with a first segment of zeros.
+  void Retire();  // Nothing uses its memory before Revive(). After Reset().
+  void Revive();
+  kj::ArrayPtr<capnp::word> AllocateSegment(uint32_t minimum_words);
+  struct Attached {
+    std::shared_ptr<const void> owner;
+    uint64_t bytes;  // What the message refers to.
+  };
+  // Not only this message refers to its owner.
+  bool IsKept(const Attached& attached) const;
+
+  MessagePool* const pool_;
+  Lease head_;
+  alignas(8) uint8_t builder_space_[sizeof(void*) * 64];
+  capnp::MessageBuilder* builder_ = nullptr;
+  bool first_taken_ = false;
+  size_t envelope_size_ = 0;
+  uint64_t allocated_bytes_ = 0;
+  absl::InlinedVector<Lease, 2> leases_;
+  absl::InlinedVector<std::unique_ptr<uint64_t[]>, 1> unregistered_;
+  absl::InlinedVector<Attached, 1> attached_;
+  absl::InlinedVector<Segment, 4> segments_;
+  uint64_t body_bytes_ = 0;
+  absl::Status status_;
+  // A thread on the poller took it. If another thread took it, the poller's cache would keep it unused, and
+  // that thread's next call would make another.
+  bool goes_to_cache_ = false;
+  // Its head belongs to the pool's reserve, which needs it back: the message is not kept for reuse.
+  bool reserved_ = false;
+  OutgoingMessage* next_free_ = nullptr;
+  Taker* taker_ = nullptr;
+};
+
+// Returns the message to its pool.
+struct OutgoingMessageDeleter {
+  void operator()(OutgoingMessage* message) const;
+};
+using OutgoingMessagePtr = std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter>;
+
+// A received message: envelope and segments, read in place where the fabric put them.
+// Thread:   one at a time.
+// Lifetime: its one owner keeps it as long as it likes; the memory is its own, not the ring's.
+class IncomingMessage {
+ public:
+  ~IncomingMessage();
+  IncomingMessage(const IncomingMessage&) = delete;
+  IncomingMessage& operator=(const IncomingMessage&) = delete;
+
+  absl::Span<const uint8_t> envelope() const { return envelope_; }
+  uint64_t body_bytes() const { return body_bytes_; }
+  // Empty: there are fewer, or it is.
+  absl::Span<const uint8_t> segment(size_t number) const {
+    if (number >= segments_.size()) return {};
+    return {segments_[number].address, segments_[number].length_bytes};
+  }
+
+  // Validates as it reads, and throws kj::Exception on malformed data. The first call fixes the limits.
+  capnp::MessageReader& reader(const capnp::ReaderOptions& options);
+
+  // ---- For the connection.
+  struct Segment {
+    const uint8_t* address;
+    uint32_t length_bytes;
+  };
+  // `buffer` holds the SEND of `length_bytes`, and `envelope` in it.
+  void SetReceived(Lease&& buffer, uint32_t length_bytes, absl::Span<const uint8_t> envelope) {
+    buffer_ = std::move(buffer);
+    length_bytes_ = length_bytes;
+    envelope_ = envelope;
+  }
+  // Until SetSink().
+  absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
+  void AddSegment(const uint8_t* address, uint32_t length_bytes) {
+    segments_.push_back({address, length_bytes});
+    body_bytes_ += length_bytes;
+  }
+  // All segments are in `sink`, or will be READ into it. Keeps the envelope, and returns the receive buffer
+  // to the pool: a message that is kept takes no more than it has.
+  void SetSink(Lease sink);
+  // All of its sink; empty: it has none.
+  absl::Span<const uint8_t> sink_bytes() const {
+    if (!has_sink_) return {};
+    return {sink().data(), sink().size_bytes()};
+  }
+  const Lease& sink() const { return shared_sink_ != nullptr ? *shared_sink_ : sink_; }
+  // Shared ownership of the sink, which is not empty. It may outlive the message.
+  std::shared_ptr<const Lease> ShareSink();
+  // The registered memory that it holds, by capacity: the receive buffer, or the sink.
+  uint64_t memory_bytes() const {
+    return has_sink_ ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : 0;
+  }
+
+ private:
+  friend class MessageCache;
+  friend class MessagePool;
+  friend struct IncomingMessageDeleter;
+  class Reader;
+  explicit IncomingMessage(MessagePool* pool) : pool_(pool) {}
+  void Reset();
+  void DropSink();
+
+  MessagePool* const pool_;
+  Lease buffer_;
+  uint32_t length_bytes_ = 0;
+  bool has_sink_ = false;
+  Lease sink_;  // Or:
+  std::shared_ptr<const Lease> shared_sink_;
+  absl::Span<const uint8_t> envelope_;
+  uint8_t kept_envelope_[kEnvelopeMax];  // Where a message with a sink keeps it.
+  absl::InlinedVector<Segment, 4> segments_;
+  uint64_t body_bytes_ = 0;
+  alignas(8) uint8_t reader_space_[sizeof(void*) * 40];
+  capnp::MessageReader* reader_ = nullptr;
+  IncomingMessage* next_free_ = nullptr;
+};
+
+struct IncomingMessageDeleter {
+  void operator()(IncomingMessage* message) const;
+};
+using IncomingMessagePtr = std::unique_ptr<IncomingMessage, IncomingMessageDeleter>;
+
+// Makes messages, and keeps the objects of ended ones for the next, so that a call in steady state allocates
+// nothing.
+// Thread:   any.
+// Lifetime: use Create(); ends when its handle and all its messages are destroyed.
+class MessagePool {
+ public:
+  // Never null. If there was no memory, its status() says so.
+  OutgoingMessagePtr NewOutgoing();
+  // For an error, which must be sent whatever the pool has: its first segment, with the header, is from the
+  // pool's reserve if there is no other memory.
+  OutgoingMessagePtr NewReserved();
+  IncomingMessagePtr NewIncoming();
+  BufferPool& buffers() { return *buffers_; }
+  // Returns the memory of kept messages to the buffer pool, including those in the calling thread's
+  // MessageCache.
+  void Trim();
+
+  static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers);
+
+ private:
+  friend class OutgoingMessage;
+  friend class IncomingMessage;
+  friend struct OutgoingMessageDeleter;
+  friend struct IncomingMessageDeleter;
+  friend class MessageCache;
+  explicit MessagePool(std::shared_ptr<BufferPool> buffers);
+  ~MessagePool();
+  void Unref();
+  // Keeps an ended message of the pool for reuse, unless there are enough.
+  void Keep(OutgoingMessage* message);
+  void Keep(IncomingMessage* message);
+
+  std::shared_ptr<BufferPool> buffers_;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Ended messages, and free buffers, of one pool that one thread at a time keeps for itself, so that a call
+// needs no lock for them. A poller has one, for the thread that is on it. Outlives no message pool.
+class MessageCache {
+ public:
+  explicit MessageCache(MessagePool& pool) : pool_(pool), buffers_(pool.buffers()) {}
+  ~MessageCache() { Flush(); }
+  MessageCache(const MessageCache&) = delete;
+  MessageCache& operator=(const MessageCache&) = delete;
+
+  // This thread uses the cache until Leave(): it keeps and reuses the messages that end on this thread. A
+  // cache that the thread entered before is not used meanwhile.
+  void Enter() {
+    outer_ = std::exchange(current_, this);
+    BufferCache::current_ = &buffers_;
+  }
+  void Leave() {
+    if (buffers_.FlushIfWanted()) [[unlikely]]
+      GiveBack();
+    current_ = outer_;
+    BufferCache::current_ = outer_ != nullptr ? &outer_->buffers_ : nullptr;
+  }
+
+  // See BufferCache.
+  void SetWake(std::function<void()> wake) { buffers_.SetWake(std::move(wake)); }
+
+ private:
+  friend class MessagePool;
+  friend struct OutgoingMessageDeleter;
+  friend struct IncomingMessageDeleter;
+  static constexpr uint32_t kKeptMax = 64;  // For each kind.
+
+  static MessageCache* Of(const MessagePool* pool) {
+    return current_ != nullptr && &current_->pool_ == pool ? current_ : nullptr;
+  }
+  void Flush();
+  void GiveBack();
+
+  inline static constinit thread_local MessageCache* current_ = nullptr;
+  MessagePool& pool_;
+  BufferCache buffers_;
+  MessageCache* outer_ = nullptr;
+  OutgoingMessage* outgoing_ = nullptr;
+  IncomingMessage* incoming_ = nullptr;
+  uint32_t outgoing_kept_ = 0;
+  uint32_t incoming_kept_ = 0;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_WIRE_MESSAGE_H_
