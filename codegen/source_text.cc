@@ -53,7 +53,7 @@ std::string SourceText(const FileModel& file) {
   std::string header = file.output_base.substr(file.output_base.rfind('/') + 1);
   std::string text = absl::StrCat(Banner(file), "#include \"", header, ".rpc.h\"\n");
   if (file.interfaces.empty()) return text;
-  absl::StrAppend(&text, "\n#include \"hawser/rpc/internal/load_schema.h\"\n");
+  absl::StrAppend(&text, "\n#include \"hawser/rpc/load_schema.h\"\n");
   absl::StrAppend(&text, "\n", OpenNamespace(file));
   for (const InterfaceModel& interface : file.interfaces) {
     for (const MethodModel& method : interface.methods) absl::StrAppend(&text, Call(interface, method));

@@ -18,7 +18,6 @@ SOURCES = (".h", ".cc", ".py", ".sh", ".capnp", ".bzl")
 # Folders that are described by the README.md of another one, which names them.
 DESCRIBED = {
     "examples/kv/client": "examples/kv/README.md",
-    "rpc/internal": "rpc/README.md",
     "tests/codegen/testdata/refused": "tests/codegen/README.md",
     "tests/examples/kv": "tests/examples/README.md",
     "tools/hawser": "tools/README.md",

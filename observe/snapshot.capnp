@@ -194,7 +194,7 @@ struct Channel {
 
 # Calls to one target.
 struct OutgoingCalls {
-  target @0 :Text;    # "tcp://kv1:7470"; "(clients)": ServerContext::peer(); "(other)": see OutgoingCalls (rpc/internal/outgoing_calls.h).
+  target @0 :Text;    # "tcp://kv1:7470"; "(clients)": ServerContext::peer(); "(other)": see OutgoingCalls (rpc/client/outgoing_calls.h).
   method @1 :Method;  # Without `running` and bytes. Latency: from when the poller gets the call to the turn that has its result.
 }
 

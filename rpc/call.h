@@ -13,14 +13,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/internal/call_handle.h"
-#include "hawser/rpc/internal/exceptions.h"
-#include "hawser/rpc/internal/message_metadata.h"
+#include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/trace.h"
+#include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/message_metadata.h"
 
 namespace hawser {
 

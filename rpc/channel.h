@@ -17,7 +17,7 @@
 namespace hawser {
 
 namespace internal {
-class ChannelCore;  // rpc/internal/channel_core.h
+class ChannelCore;  // rpc/client/channel_core.h
 }
 
 // Calls one peer. Any number of generated stubs may share it, with any number of calls at once.

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/mutex.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/rpc/internal/exceptions.h"
+#include "hawser/rpc/wire/exceptions.h"
 
 namespace hawser {
 namespace {

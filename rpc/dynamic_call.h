@@ -15,7 +15,7 @@
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/internal/call_handle.h"
+#include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/trace.h"

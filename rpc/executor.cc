@@ -11,8 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/fork.h"
 #include "hawser/base/thread.h"
-#include "hawser/rpc/internal/exceptions.h"
-#include "hawser/rpc/internal/tracing.h"
+#include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/tracing.h"
 
 namespace hawser {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/call.h"
-#include "hawser/rpc/internal/first_result.h"
+#include "hawser/rpc/client/first_result.h"
 
 namespace hawser {
 

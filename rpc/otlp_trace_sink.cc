@@ -32,7 +32,7 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
-#include "hawser/rpc/internal/tracing.h"
+#include "hawser/rpc/wire/tracing.h"
 #include "hawser/transport/log/log.h"
 #include "hawser/transport/uri.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "hawser/rpc/internal/server_core.h"
+#include "hawser/rpc/server/server_core.h"
 
 namespace hawser {
 namespace {

@@ -33,7 +33,7 @@ namespace internal {
 // The status for the exception that is being handled, which the handler of this call threw: see
 // InvokeHandler(). Logs its text.
 absl::Status StatusOfHandlersException(const ServerContext& context);
-class ServerCall;  // The call behind a ServerContext: rpc/internal/server_call.h.
+class ServerCall;  // The call behind a ServerContext: rpc/serving/server_call.h.
 }  // namespace internal
 
 // What ServerContext::KeepBytes() keeps.

@@ -9,9 +9,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/rpc/wire/exceptions.h"
 
 namespace capnp {
 class SchemaLoader;

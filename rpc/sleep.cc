@@ -1,7 +1,7 @@
 #include "hawser/rpc/sleep.h"
 
-#include "hawser/rpc/internal/alarm.h"
-#include "hawser/rpc/internal/server_call.h"
+#include "hawser/rpc/serving/server_call.h"
+#include "hawser/rpc/wire/alarm.h"
 
 namespace hawser {
 

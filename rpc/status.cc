@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/status.capnp.h"
+#include "hawser/rpc/wire/exceptions.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser {

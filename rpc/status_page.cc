@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "hawser/rpc/internal/process_snapshot.h"
+#include "hawser/rpc/server/process_snapshot.h"
 
 namespace hawser {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/rpc/wire/exceptions.h"
 
 namespace hawser {
 

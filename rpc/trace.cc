@@ -13,8 +13,8 @@
 #include "absl/time/clock.h"
 #include "hawser/base/fork.h"
 #include "hawser/base/mutex.h"
-#include "hawser/rpc/internal/exceptions.h"
-#include "hawser/rpc/internal/tracing.h"
+#include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/tracing.h"
 
 namespace hawser {
 namespace {

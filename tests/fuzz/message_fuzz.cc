@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "hawser/rpc/internal/envelope.h"
-#include "hawser/rpc/internal/exceptions.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/status.h"
+#include "hawser/rpc/wire/envelope.h"
+#include "hawser/rpc/wire/exceptions.h"
 #include "hawser/tests/fuzz/fuzz.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"

@@ -5,9 +5,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/base/endian.h"
-#include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/status.capnp.h"
+#include "hawser/rpc/wire/envelope.h"
 #include "hawser/tests/fuzz/fuzz.h"
 #include "tests/sim/ledger.rpc.h"
 

@@ -52,7 +52,7 @@ class IncludesTest(unittest.TestCase):
             new += [each for each in INCLUDE.findall(read(header)) if each not in seen and os.path.exists(each)]
         self.assertIn("transport/wire/message.h", seen)
         self.assertEqual([each for each in seen if each.startswith("transport/connection/")], [])
-        self.assertFalse(seen & {"transport/poller/poller.h", "rpc/internal/channel_core.h"})
+        self.assertFalse(seen & {"transport/poller/poller.h", "rpc/client/channel_core.h"})
 
     def test_rpc_names_no_fabric(self):
         """What a header includes it also brings to those that may not include it."""

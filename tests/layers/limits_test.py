@@ -13,15 +13,15 @@ import unittest
 LIMITS = [
     ("connections", "rpc/options.h", ["connections_max"]),
     ("connections of one host", "rpc/options.h", ["connections_per_host_max"]),
-    ("connections that a poller", "rpc/internal/server_clients.cc", ["kWaitingMax", "kWaitingOfHostMax"]),
-    ("clients that have sent no message", "rpc/internal/admission.cc", ["kNewcomersMax", "kNewcomersPerHostMax"]),
+    ("connections that a poller", "rpc/server/server_clients.cc", ["kWaitingMax", "kWaitingOfHostMax"]),
+    ("clients that have sent no message", "rpc/server/admission.cc", ["kNewcomersMax", "kNewcomersPerHostMax"]),
     ("TCP connections without", "transport/fabric/tcp/options.h", ["half_open_max", "half_open_per_host_max"]),
     ("registered memory", "transport/memory/buffer_pool.h", ["limit_bytes"]),
     ("calls in flight", "transport/wire/options.h", ["slots"]),
     ("a message", "transport/wire/options.h", ["message_bytes_max"]),
     ("certificates", "tls/context.cc", ["kCertificatesBytesMax", "kFileBytesMax"]),
-    ("services whose health", "rpc/internal/health_board.cc", ["kWatchesMax", "kWatchesOfHostMax", "kWatchesOfClientMax"]),
-    ("calls that wait for a snapshot", "rpc/internal/introspection.h", ["kWaitingMax", "kWaitingOfHostMax"]),
+    ("services whose health", "rpc/services/health_board.cc", ["kWatchesMax", "kWatchesOfHostMax", "kWatchesOfClientMax"]),
+    ("calls that wait for a snapshot", "rpc/services/introspection.h", ["kWaitingMax", "kWaitingOfHostMax"]),
 ]
 
 

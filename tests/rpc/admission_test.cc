@@ -1,6 +1,6 @@
 // Which connections a server admits.
 
-#include "hawser/rpc/internal/admission.h"
+#include "hawser/rpc/server/admission.h"
 
 #include <sys/resource.h>
 

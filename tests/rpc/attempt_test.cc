@@ -1,6 +1,6 @@
 // The addresses of a name are tried side by side: RFC 8305.
 
-#include "hawser/rpc/internal/attempt.h"
+#include "hawser/rpc/client/attempt.h"
 
 #include <sys/socket.h>
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hawser/base/unique_fd.h"
-#include "hawser/rpc/internal/resolver.h"
+#include "hawser/rpc/client/resolver.h"
 #include "hawser/tests/transport/testing/test_clock.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
 #include "hawser/transport/runtime.h"

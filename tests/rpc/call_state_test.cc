@@ -1,4 +1,4 @@
-#include "hawser/rpc/internal/call_state.h"
+#include "hawser/rpc/client/call_state.h"
 
 #include <string>
 #include <utility>

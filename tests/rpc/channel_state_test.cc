@@ -1,4 +1,4 @@
-#include "hawser/rpc/internal/channel_state.h"
+#include "hawser/rpc/client/channel_state.h"
 
 #include <optional>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/internal/channel_core.h"
-#include "hawser/rpc/internal/connection_group.h"
+#include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/connection_group.h"
 
 namespace hawser {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/wire/background.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/memory/retired_memory.h"
 #include "hawser/transport/runtime.h"

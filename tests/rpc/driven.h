@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "hawser/base/check.h"
-#include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/wire/background.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/spy_fabric.h"
 #include "hawser/tests/transport/testing/test_clock.h"

@@ -1,4 +1,4 @@
-#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/wire/envelope.h"
 
 #include <string>
 #include <vector>

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "hawser/rpc/internal/envelope.h"
 #include "hawser/rpc/status.h"
+#include "hawser/rpc/wire/envelope.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/acceptor.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "hawser/base/unique_fd.h"
-#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/wire/envelope.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/testing/raw_message.h"
 #include "hawser/transport/fabric/tcp/frame.h"

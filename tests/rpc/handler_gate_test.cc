@@ -1,4 +1,4 @@
-#include "hawser/rpc/internal/handler_gate.h"
+#include "hawser/rpc/serving/handler_gate.h"
 
 #include <optional>
 #include <thread>

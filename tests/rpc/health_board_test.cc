@@ -1,6 +1,6 @@
 // Which watches a server keeps, and for how long.
 
-#include "hawser/rpc/internal/health_board.h"
+#include "hawser/rpc/services/health_board.h"
 
 #include <time.h>
 

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "hawser/rpc/internal/outgoing_calls.h"
+#include "hawser/rpc/client/outgoing_calls.h"
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"

@@ -1,6 +1,6 @@
 // A server tells those that may know what it is doing.
 
-#include "hawser/rpc/internal/introspection.h"
+#include "hawser/rpc/services/introspection.h"
 
 #include <capnp/message.h>
 #include <sched.h>

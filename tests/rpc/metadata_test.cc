@@ -12,7 +12,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "hawser/rpc/internal/message_metadata.h"
+#include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"

@@ -1,6 +1,6 @@
 // Which calls are the slowest of late.
 
-#include "hawser/rpc/internal/method_counts.h"
+#include "hawser/rpc/serving/method_counts.h"
 
 #include <algorithm>
 #include <cstdint>

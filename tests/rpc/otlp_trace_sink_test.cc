@@ -24,8 +24,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/log.h"
+#include "hawser/rpc/wire/tracing.h"
 #include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"

@@ -1,5 +1,5 @@
 // What a process counts of the calls that it makes.
-#include "hawser/rpc/internal/outgoing_calls.h"
+#include "hawser/rpc/client/outgoing_calls.h"
 
 #include <map>
 #include <memory>

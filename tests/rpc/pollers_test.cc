@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "hawser/rpc/internal/background.h"
+#include "hawser/rpc/wire/background.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"

@@ -1,6 +1,6 @@
 // The resolver uses few threads, however long a name server is silent.
 
-#include "hawser/rpc/internal/resolver.h"
+#include "hawser/rpc/client/resolver.h"
 
 #include <algorithm>
 #include <atomic>

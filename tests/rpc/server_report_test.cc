@@ -1,6 +1,6 @@
 // How much of what is on its pollers a server shows, and that it counts the rest.
 
-#include "hawser/rpc/internal/server_report.h"
+#include "hawser/rpc/serving/server_report.h"
 
 #include <capnp/message.h>
 
@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "hawser/rpc/internal/channel_list.h"
+#include "hawser/rpc/client/channel_list.h"
 
 namespace hawser::internal {
 namespace {

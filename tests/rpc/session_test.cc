@@ -1,6 +1,6 @@
 // Which connections belong to one client, and when a client that has sent nothing makes room.
 
-#include "hawser/rpc/internal/session.h"
+#include "hawser/rpc/server/session.h"
 
 #include <sys/socket.h>
 

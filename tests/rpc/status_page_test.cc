@@ -14,7 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "hawser/rpc/internal/outgoing_calls.h"
+#include "hawser/rpc/client/outgoing_calls.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/wire/envelope.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/connection/connection.h"
 #include "hawser/transport/runtime.h"

@@ -16,8 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/interceptor.h"
-#include "hawser/rpc/internal/tracing.h"
 #include "hawser/rpc/task.h"
+#include "hawser/rpc/wire/tracing.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"

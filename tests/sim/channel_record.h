@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/internal/channel_core.h"
+#include "hawser/rpc/client/channel_core.h"
 #include "hawser/tls/peer_identity.h"
 #include "tests/sim/ledger.rpc.h"
 

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/internal/connection_group.h"
+#include "hawser/rpc/client/connection_group.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tests/sim/call_record.h"
 #include "hawser/tests/sim/channel_record.h"

@@ -12,7 +12,7 @@
 namespace hawser::transport {
 namespace {
 
-// As many as newcomers (rpc/internal/admission.cc): a proof lives for the round trips of one connect.
+// As many as newcomers (rpc/server/admission.cc): a proof lives for the round trips of one connect.
 constexpr size_t kProofsMax = 4096;
 constexpr size_t kProofsPerHostMax = 1024;
 

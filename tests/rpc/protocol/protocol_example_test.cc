@@ -11,7 +11,7 @@
 
 #include "examples/echo/echo.rpc.h"
 #include "hawser/base/violation.h"
-#include "hawser/rpc/internal/envelope.h"
+#include "hawser/rpc/wire/envelope.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/wire/wire.h"
 

@@ -1,0 +1,103 @@
+#ifndef HAWSER_RPC_CLIENT_CALL_HANDLE_H_
+#define HAWSER_RPC_CLIENT_CALL_HANDLE_H_
+
+#include <capnp/any.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/rpc/method.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/trace.h"
+#include "hawser/transport/wire/message.h"
+
+namespace hawser {
+class Channel;
+}
+
+namespace hawser::internal {
+
+class Alarm;
+class ChannelCore;
+class UntypedCall;
+
+struct CallResult {
+  absl::StatusOr<transport::IncomingMessagePtr> message;
+  ReadLimits limits;
+};
+
+// A counted reference to the call behind a Call or PendingCall (untyped_call.h). Move-only; empty once moved
+// from, and then only the destructor, assignment and operator bool may be used.
+// Thread:   that of the caller, one at a time; Cancel() from any.
+class CallHandle {
+ public:
+  // Move-only function; stored inline if it fits two pointers.
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<transport::IncomingMessagePtr>&& result,
+                                           const ReadLimits& limits)>;
+
+  // Thread: any. In a child after fork(): returns a call that has already failed.
+  static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                        const CallOptions& options);
+  // For a channel that is null: a call that ends with FailedPrecondition. See null_channel.h.
+  [[gnu::cold]] static CallHandle NewWithoutChannel(const std::shared_ptr<Channel>& null,
+                                                    const Method& method, const CallOptions& options);
+
+  CallHandle(CallHandle&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  CallHandle& operator=(CallHandle&& other) noexcept {
+    std::swap(call_, other.call_);
+    return *this;
+  }
+  ~CallHandle() {
+    if (call_ != nullptr) Release();
+  }
+  // Adds a reference to a call that has one.
+  static CallHandle To(UntypedCall& call);
+  CallHandle Share() const { return To(*call_); }
+
+  explicit operator bool() const { return call_ != nullptr; }
+
+  const Method& method() const;
+  // Until Send().
+  transport::OutgoingMessage& request();
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value);
+  void Send();
+
+  // Call one of Wait() and Then(), once, after Send().
+  CallResult Wait();
+  // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
+  void Then(Callback&& callback);
+
+  // After Then(): the callback does not run after this returns, if it has not started. Call it on the poller,
+  // or make sure that no thread drives meanwhile.
+  void Unhook();
+
+  void Cancel();
+
+  // An alarm on the poller of the channel, not started. `callback`: see Alarm. nullptr: in a child after
+  // fork().
+  std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
+
+ private:
+  friend class UntypedCall;
+  explicit CallHandle(UntypedCall* call) : call_(call) {}  // Takes over one reference.
+  void Release();
+
+  UntypedCall* call_;
+};
+
+// The program broke a rule of call.h: a CHECK that says `how` and, unless that is null, the method.
+[[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
+
+// The root of a received message. Throws kj::Exception on a malformed one.
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+
+// InvalidArgument: one of `limits`, which are those of `option` ("ServerOptions::read"), is out of its range.
+absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_CLIENT_CALL_HANDLE_H_

@@ -1,0 +1,648 @@
+#include "hawser/rpc/client/untyped_call.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+#include "hawser/base/option_range.h"
+#include "hawser/base/probe.h"
+#include "hawser/base/state_machine.h"
+#include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/connection_group.h"
+#include "hawser/rpc/status.h"
+#include "hawser/rpc/wire/alarm.h"
+#include "hawser/rpc/wire/cancel_scope.h"
+#include "hawser/rpc/wire/envelope.h"
+#include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/message_metadata.h"
+#include "hawser/rpc/wire/misplaced_wait.h"
+
+namespace hawser::internal {
+namespace {
+
+// How often an idempotent call is resent after a lost connection. Without a limit, a request that crashes
+// servers would crash one after the other.
+constexpr int kResendsMax = 2;
+
+// A timeout below this counts from the time of Send(). A longer one counts from the poller's clock, which
+// lags behind by what the sending callback has taken so far: reading the clock for each call would add a
+// tenth to a small one.
+constexpr int64_t kExactTimeoutNs = 1'000'000'000;
+
+// How much later than the poller a waiting thread checks the deadline. The poller's result says more, so it
+// comes first, unless the application holds the poller.
+constexpr absl::Duration kGrace = absl::Milliseconds(20);
+
+int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
+  return timeout_ns >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns;
+}
+
+// The poller has not computed the deadline yet.
+constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
+
+// The traversal limit that every message has at least: Cap'n Proto's default.
+constexpr uint64_t kTraversalBytes = 8 << 20;
+
+// A message in unregistered memory, for a call that will never be sent. Its pool has neither a limit nor a
+// fabric.
+transport::OutgoingMessagePtr UnsendableMessage() {
+  auto buffers =
+      std::make_shared<transport::BufferPool>(nullptr, transport::BufferPoolOptions{.limit_bytes = 0});
+  return transport::MessagePool::Create(std::move(buffers))->NewOutgoing();
+}
+
+}  // namespace
+
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords =
+      (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
+  options.nestingLimit = limits.nesting_max;
+  return message.reader(options).getRoot<capnp::AnyPointer>();
+}
+
+absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option) {
+  return CheckOption(absl::StrCat(option, ".nesting_max"), int64_t{limits.nesting_max}, int64_t{1},
+                     int64_t{std::numeric_limits<int>::max()});
+}
+
+void Misused(const char* how, const char* method) {
+  HAWSER_CHECK(false, how, method != nullptr ? absl::StrCat(" (method ", method, ")") : "");
+  std::abort();
+}
+
+// ---- CallHandle
+
+CallHandle CallHandle::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                           const CallOptions& options) {
+  return UntypedCall::New(channel, method, options);
+}
+
+CallHandle CallHandle::To(UntypedCall& call) {
+  call.AddRef();
+  return CallHandle(&call);
+}
+
+void CallHandle::Release() { call_->Unref(); }
+const Method& CallHandle::method() const { return call_->method(); }
+transport::OutgoingMessage& CallHandle::request() { return call_->request(); }
+void CallHandle::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+  call_->SetSpanAttribute(key, value);
+}
+void CallHandle::Send() { call_->Send(); }
+CallResult CallHandle::Wait() { return call_->Wait(); }
+void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
+void CallHandle::Unhook() { call_->Unhook(); }
+void CallHandle::Cancel() { call_->Cancel(); }
+std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
+  return call_->NewAlarm(std::move(callback));
+}
+
+// ---- UntypedCall, on the caller's thread
+
+[[gnu::always_inline]] inline CallHandle UntypedCall::NewOn(const std::shared_ptr<ChannelCore>& channel,
+                                                            const Method& method,
+                                                            const CallOptions& options) {
+  UntypedCall* const call = channel->calls().Get(channel);
+  call->Prepare(channel, method, options);
+  return CallHandle(call);
+}
+
+CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                            const CallOptions& options) {
+  if (!channel->takes_new_calls()) return NewElsewhere(channel, method, options);
+  return NewOn(channel, method, options);
+}
+
+CallHandle UntypedCall::NewElsewhere(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                                     const CallOptions& options) {
+  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
+  return NewOn(channel->group()->Choose(), method, options);
+}
+
+CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
+  auto* const call = new UntypedCall();
+  call->core_ = channel.get();
+  call->parents_core_ = channel;
+  call->method_ = method;
+  call->request_ = UnsendableMessage();
+  call->result_ = call->ErrorInChild();
+  call->stage_ = Stage::kEnded;
+  call->handover_.store(Handover::State::kResult, std::memory_order_relaxed);
+  call->refs_.store(1, std::memory_order_relaxed);
+  return CallHandle(call);
+}
+
+UntypedCall::UntypedCall() = default;
+UntypedCall::~UntypedCall() = default;
+
+bool UntypedCall::in_child() const { return !core_->poller().usable_in_this_process(); }
+
+absl::Status UntypedCall::ErrorInChild() const {
+  return Error(absl::StatusCode::kFailedPrecondition,
+               "this process is a child made by fork() after the channel was; its connections and threads "
+               "are the parent's. Make channels after fork(), or call exec()");
+}
+
+void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                          const CallOptions& options) {
+  core_ = channel.get();
+  method_ = method;
+  request_ = core_->poller().messages().NewOutgoing();
+  deadline_ = options.deadline;
+  wait_for_ready_ = options.wait_for_ready;
+  const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
+  timeout_ns_ = has_default ? core_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
+  stage_ = Stage::kNew;
+  cancelled_ = was_sent_ = request_comes_back_ = false;
+  resends_ = 0;
+  metadata_segment_ = 0;
+  if (options.metadata != nullptr || options.scope.get() != nullptr || core_->intercepts() || MayTraceHere())
+      [[unlikely]]
+    PrepareExtras(options);
+  handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
+  cancel_posted_.store(false, std::memory_order_relaxed);
+  refs_.store(1, std::memory_order_relaxed);
+}
+
+void UntypedCall::Free() {
+  if (parents_core_ != nullptr) {
+    delete this;
+    return;
+  }
+  if (in_child()) return;  // Leaked: a thread of the parent may have held the pool's locks during fork().
+  request_.reset();
+  if (has_extras_) [[unlikely]]
+    DropExtras();
+  result_ = transport::IncomingMessagePtr();
+  core_->calls().Put(this);
+}
+
+void UntypedCall::Send() {
+  if (parents_core_ != nullptr) return;
+  if (deadline_ != absl::InfiniteFuture()) {
+    timeout_ns_ =
+        std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
+  }
+  transport::Poller& poller = core_->poller();
+  // If a callback on another thread holds the poller, a longer timeout would count from the callback's
+  // return.
+  const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
+  deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
+  waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+  refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
+  const bool cancelled = has_extras_ && !BeginExtras();
+  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
+  HAWSER_PROBE(call_start, static_cast<transport::ResponseHandler*>(this), method_.name);
+  core_->poller().Post(&send_item_);
+  if (cancelled) Cancel();
+}
+
+void UntypedCall::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+  // In a process that never had a sink a trace is only passed on.
+  if (intercepted_ == nullptr || !intercepted_->is_traced || !AnyCallMayHaveTrace()) return;
+  if (intercepted_->attributes == nullptr) intercepted_->attributes = std::make_shared<SpanAttributes>();
+  intercepted_->attributes->Set(key, value);
+}
+
+void UntypedCall::PrepareExtras(const CallOptions& options) {
+  scope_ = options.scope.get();
+  const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
+  const bool is_traced = HasTrace(trace);
+  has_extras_ = scope_ != nullptr || core_->intercepts() || is_traced;
+  if (core_->intercepts() || is_traced) {
+    intercepted_ = std::make_unique<Intercepted>();
+    intercepted_->is_traced = is_traced;
+    intercepted_->trace = trace;
+    if (options.metadata != nullptr) intercepted_->metadata = *options.metadata;
+  } else if (options.metadata != nullptr) {
+    metadata_segment_ = AddMetadata(*options.metadata, *request_);
+  }
+}
+
+bool UntypedCall::BeginExtras() {
+  if (intercepted_ != nullptr && !in_child()) {
+    // The time that Begin() takes counts.
+    if (deadline_ns_ == kNotYet) {
+      deadline_ns_ = DeadlineNs(core_->poller().environment().NowNs(), timeout_ns_);
+      waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+    }
+    Metadata& metadata = intercepted_->metadata;
+    if (intercepted_->is_traced) {
+      intercepted_->interception.Adopt(BeginClientSpan(method_, core_->peer_address(), intercepted_->trace,
+                                                       metadata, std::move(intercepted_->attributes)));
+    }
+    const std::shared_ptr<const PeerIdentity> identity = core_->peer_identity();
+    intercepted_->refused = intercepted_->interception.Begin(
+        core_->interceptors(),
+        {Interceptor::Side::kClient, method_, core_->peer_address(), *identity, metadata.view(), metadata});
+    if (intercepted_->refused.ok()) {
+      metadata_segment_ = AddMetadata(metadata, *request_);
+    } else {
+      request_->Refuse(intercepted_->refused);  // RunSend() sees it.
+    }
+  }
+  return scope_ == nullptr || scope_->Add(*this);
+}
+
+void UntypedCall::EndExtras() {
+  if (scope_ != nullptr) scope_->Remove(*this);
+  if (intercepted_ != nullptr)
+    intercepted_->interception.End(core_->poller(), method_.name, result_.status());
+}
+
+void UntypedCall::DropExtras() {
+  has_extras_ = false;
+  carried_for_ = nullptr;
+  scope_.reset();
+  intercepted_.reset();
+}
+
+CallResult UntypedCall::Wait() {
+  const ReadLimits& limits = core_->read_limits();
+  if (parents_core_ != nullptr) return {std::move(result_), limits};
+  if (in_child()) return {ErrorInChild(), limits};
+  if (transport::Poller::ThisThreadHoldsOne()) {
+    Cancel();
+    const absl::Status why =
+        MisplacedWait("Wait()",
+                      ", on a poller's thread, where everything else on that poller, perhaps this answer, "
+                      "would wait, too; use "
+                      "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
+                      absl::StrCat("calling ", method_.name, " at ", core_->peer_address()));
+    return {PublicCallError(why.code(), method_.name, why.message(), /*sent=*/true), limits};
+  }
+  done_.Reset();
+  if (Move(Handover::Event::kWait) == Handover::State::kNeither) {
+    if (absl::Status given_up = AwaitResult(); !given_up.ok()) return {std::move(given_up), limits};
+  }
+  return {std::move(result_), limits};
+}
+
+absl::Status UntypedCall::AwaitResult() {
+  transport::Poller& poller = core_->poller();
+  const auto deadline_ns = [&] {
+    const int64_t known_ns = waiters_deadline_ns_.load(std::memory_order_relaxed);
+    const int64_t now_ns = poller.environment().NowNs();
+    const int64_t end_ns = known_ns != kNotYet ? known_ns : DeadlineNs(now_ns, timeout_ns_);
+    return transport::After(std::max(end_ns, now_ns), kGrace);
+  };
+  const auto soon_ns = [&] { return transport::After(poller.environment().NowNs(), kGrace); };
+  if (poller.WaitFor(done_, deadline_ns)) return absl::OkStatus();
+  do {
+    if (std::optional<absl::Status> result = GiveUpIfHeld()) return *std::move(result);
+  } while (!poller.WaitFor(done_, soon_ns));
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
+  transport::Poller& poller = core_->poller();
+  const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
+  if (!call.has_value()) return std::nullopt;  // The poller was held, and runs again.
+  if (Move(Handover::Event::kGiveUp) == Handover::State::kResult) {
+    poller.WaitFor(done_);  // The result is there, and the poller is about to notify this thread.
+    return absl::OkStatus();
+  }
+  Cancel();
+  const absl::Duration held = absl::Nanoseconds(poller.environment().NowNs() - call->since_ns);
+  return CallError(absl::StatusCode::kDeadlineExceeded, method_.name, core_->peer_address(),
+                   absl::StrCat("the deadline passed, and this process could not look for the answer: the "
+                                "poller of its channel has been held for ",
+                                transport::RoughDuration(held), " by ", transport::Describe(*call)),
+                   /*sent=*/true);
+}
+
+void UntypedCall::Then(Callback&& callback) {
+  callback_ = std::move(callback);
+  if (parents_core_ != nullptr || in_child()) {
+    if (parents_core_ == nullptr) result_ = ErrorInChild();
+    AddRef();
+    InvokeCallback();
+    return Unref();
+  }
+  // The callback may release the caller's reference, which may destroy this call before this function
+  // returns.
+  ChannelCore& core = *core_;
+  core.poller().AddAsyncInterest(1);
+  if (Move(Handover::Event::kHook) == Handover::State::kNeither) return;
+  AddRef();
+  const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
+  core.poller().Post(&callback_item_);
+}
+
+std::shared_ptr<Alarm> UntypedCall::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
+  if (in_child()) return nullptr;
+  return std::make_shared<Alarm>(core_->runtime(), core_->poller(), nullptr, method_.name,
+                                 std::move(callback));
+}
+
+void UntypedCall::Unhook() {
+  // From kResultCallback: CallBackLate() finds kResult and does the rest.
+  if (Move(Handover::Event::kUnhook) != Handover::State::kCallback) return;
+  callback_ = nullptr;
+  core_->poller().AddAsyncInterest(-1);
+}
+
+void UntypedCall::Cancel() {
+  if (parents_core_ != nullptr || in_child() ||
+      handover_.load(std::memory_order_acquire) == Handover::State::kResult)
+    return;
+  if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
+  AddRef();
+  core_->poller().Post(&cancel_item_);
+}
+
+Handover::State UntypedCall::Move(Handover::Event event) {
+  Handover::State before = handover_.load(std::memory_order_acquire);
+  while (true) {
+    const Handover::State next = Moved<Handover>(before, event, [this] {
+      return absl::StrCat("the handover of a call of ", method_.name, " to ", core_->peer_address());
+    });
+    if (next == before ||
+        handover_.compare_exchange_weak(before, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return before;
+    }
+  }
+}
+
+// ---- On the poller.
+
+std::string UntypedCall::WhoseStage() const {
+  return absl::StrCat("a call of ", method_.name, " to ", core_->peer_address());
+}
+
+void UntypedCall::RunSend() {
+  begun_ns_ = core_->poller().NowForDeadlineNs();
+  if (deadline_ns_ == kNotYet) {
+    deadline_ns_ = DeadlineNs(begun_ns_, timeout_ns_);
+    waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+  }
+  if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+  if (timeout_ns_ <= 0 || deadline_ns_ <= core_->poller().now_ns()) {
+    return EndSoon(TooLate(timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : ""));
+  }
+  if (!request_->status().ok()) {
+    if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
+      SetWasSent(intercepted_->refused, false);
+      return EndSoon(intercepted_->refused);
+    }
+    const absl::Status why = request_->status();
+    const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
+                                                            : "the request cannot be sent: ";
+    return EndSoon(Error(why.code(), absl::StrCat(what, absl::string_view(why.message()))));
+  }
+  core_->Start(*this);
+}
+
+void UntypedCall::RunCancel() {
+  cancelled_ = true;
+  switch (stage_) {
+    case Stage::kSent:
+      connection_->Cancel(exchange_);
+      break;
+    case Stage::kCarried:
+      core_->Forget(*this);
+      EndWithoutCarrier(absl::StatusCode::kCancelled, "cancelled by the caller");
+      break;
+    case Stage::kQueued:
+    case Stage::kReturning:
+      core_->Forget(*this);
+      EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+      break;
+    case Stage::kNew:  // RunSend() sees it.
+    case Stage::kEnding:
+    case Stage::kEnded:
+    case Stage::kImpossible:  // Never entered.
+      break;
+  }
+  Unref();
+}
+
+// Also called where no callback may run: on a thread that only posts, or inside Then() in another callback.
+void UntypedCall::RunCallback() { core_->HandOverSoon(*this); }
+
+void UntypedCall::CallBackLate() {
+  if (Move(Handover::Event::kCallBack) == Handover::State::kResultCallback) {
+    InvokeCallback();
+  } else {
+    callback_ = nullptr;
+  }
+  core_->poller().AddAsyncInterest(-1);
+  Unref();
+}
+
+void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
+  transport::Connection* const connection = std::exchange(connection_, nullptr);
+  if (!response.ok()) return OnFailure(response.status());
+  if (IsOkEnvelope((*response)->envelope())) return End(std::move(response));
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
+  if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
+  const absl::StatusOr<MetadataView> metadata = MetadataIn(**response, envelope->metadata_segment);
+  if (!metadata.ok()) return End(Error(absl::StatusCode::kDataLoss, metadata.status().message()));
+  if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
+  if (envelope->not_run) return OnRefusedUnrun(*connection, DecodeStatus(envelope->code, **response));
+  absl::Status error = DecodeStatus(envelope->code, **response);
+  SetMetadata(error, *metadata);
+  End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
+}
+
+// The client may resend the call, whatever its method, because this server did not run it. It has not been cancelled: a cancel
+// ends a call that was sent at once, and takes no answer any more.
+void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
+  // If it was sent before, that server may have run it.
+  if (resends_ == 0) was_sent_ = false;
+  const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
+  const bool comes_back = std::exchange(request_comes_back_, false);
+  if (!comes_back) {
+    SetWasSent(why, was_sent_);
+    End(std::move(why));
+    return core->OnRefusedUnrun(connection);
+  }
+  core->AwaitRequest(*this);
+  core->OnRefusedUnrun(connection);
+  if (request_ != nullptr) SendAgain();
+}
+
+void UntypedCall::OnFailure(const absl::Status& why) {
+  // The fabric may still read the request. OnRequestBack() is called when it no longer does, whatever the
+  // call's result.
+  const bool comes_back = std::exchange(request_comes_back_, false);
+  if (comes_back) AddRef();
+  if (core_->closed()) return EndSoon(Error(core_->why_closed().code(), core_->why_closed().message()));
+  const bool late = deadline_ns_ <= core_->poller().now_ns();
+  if (comes_back && !cancelled_ && !late && resends_ < kResendsMax && absl::IsUnavailable(why)) {
+    ++resends_;
+    return core_->AwaitRequest(*this);
+  }
+  End(Error(why.code(), why.message()));
+}
+
+bool UntypedCall::WantsRequestBack() {
+  request_comes_back_ = method_.idempotent;
+  return request_comes_back_;
+}
+
+bool UntypedCall::WantsRequestBackAfter(const transport::IncomingMessage& error) {
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(error.envelope());
+  request_comes_back_ = envelope.ok() && envelope->not_run && core_->reconnects();
+  if (request_comes_back_) AddRef();
+  return request_comes_back_;
+}
+
+void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
+  // kSent: before OnResponse().
+  if (stage_ == Stage::kReturning || stage_ == Stage::kSent) request_ = std::move(request);
+  if (stage_ == Stage::kReturning) SendAgain();
+  Unref();
+}
+
+void UntypedCall::PrepareToCarry(UntypedCall& call, ChannelCore& core) {
+  core_ = &core;
+  method_ = call.method_;
+  request_ = std::move(call.request_);
+  wait_for_ready_ = call.wait_for_ready_;
+  has_extras_ = true;
+  carried_for_ = &call;
+  stage_ = Stage::kNew;
+  cancelled_ = request_comes_back_ = false;
+  was_sent_ = call.was_sent_;
+  resends_ = call.resends_;
+  begun_ns_ = call.begun_ns_;
+  deadline_ns_ = call.deadline_ns_;
+  handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
+  cancel_posted_.store(false, std::memory_order_relaxed);
+  refs_.store(2, std::memory_order_relaxed);  // The call's, and that of what carries.
+}
+
+// The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds both pollers, as a
+// callback of one may that cancels the call, runs it at once.
+void UntypedCall::StartToCarry() {
+  core_->poller().AddAsyncInterest(1);
+  if (cancel_posted_.load(std::memory_order_relaxed)) {
+    return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+  }
+  if (deadline_ns_ <= core_->poller().now_ns())
+    return EndSoon(TooLate(core_->poller().WhyLate(deadline_ns_)));
+  core_->Start(*this);
+}
+
+void UntypedCall::EndCarrying() {
+  UntypedCall& call = *carried_for_;
+  core_->poller().AddAsyncInterest(-1);
+  call.core_->poller().Run(
+      [&call, result = std::move(result_)]() mutable { call.OnCarried(std::move(result)); });
+  Unref();
+}
+
+void UntypedCall::GiveBack() {
+  UntypedCall& call = *carried_for_;
+  core_->poller().AddAsyncInterest(-1);
+  Move(CallStage::Event::kEndSoon);
+  call.core_->poller().Run(
+      [&call, request = std::move(request_), was_sent = was_sent_, resends = resends_]() mutable {
+        call.TakeBack(std::move(request), was_sent, resends);
+      });
+  Unref();
+}
+
+void UntypedCall::OnCarried(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
+  if (DropCarrier()) End(std::move(result));
+}
+
+void UntypedCall::TakeBack(transport::OutgoingMessagePtr request, bool was_sent, uint8_t resends) {
+  if (!DropCarrier()) return;
+  request_ = std::move(request);
+  was_sent_ = was_sent;
+  resends_ = resends;
+  core_->Start(*this);
+}
+
+bool UntypedCall::DropCarrier() {
+  std::exchange(carrier_, nullptr)->Unref();
+  if (stage_ == Stage::kCarried) {
+    core_->Forget(*this);
+    return true;
+  }
+  Unref();  // EndWithoutCarrier() has added it.
+  return false;
+}
+
+void UntypedCall::EndWithoutCarrier(absl::StatusCode code, absl::string_view why) {
+  AddRef();
+  was_sent_ = true;  // It may have been.
+  EndSoon(Error(code, why));
+  carrier_->Cancel();  // Its end may come in here.
+}
+
+void UntypedCall::SendAgain() {
+  if (stage_ != Stage::kReturning) return;
+  core_->Forget(*this);
+  core_->Start(*this);
+}
+
+void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
+  if (!core_->poller().MayCallOut()) return EndSoon(std::move(result));
+  result_ = std::move(result);
+  HandOver();
+}
+
+void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
+  result_ = std::move(result);
+  Move(CallStage::Event::kEndSoon);
+  core_->HandOverSoon(*this);
+}
+
+[[gnu::always_inline]] inline void UntypedCall::NoteEnd() {
+  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
+  core_->CountEnd(method_, result_.ok() ? absl::StatusCode::kOk : result_.status().code(), begun_ns_);
+}
+
+void UntypedCall::HandOver() {
+  if (stage_ == Stage::kEnded) return CallBackLate();
+  Move(CallStage::Event::kHandOver);
+  // Most calls are neither carried nor have extras, and this is their one test.
+  if (has_extras_) [[unlikely]] {
+    if (carried_for_ != nullptr) return EndCarrying();
+    NoteEnd();
+    EndExtras();
+  } else {
+    NoteEnd();
+  }
+  const Handover::State before = Move(Handover::Event::kResult);
+  if (before == Handover::State::kWaiter) done_.Set();
+  if (before == Handover::State::kCallback) {
+    InvokeCallback();
+    core_->poller().AddAsyncInterest(-1);
+  }
+  Unref();
+}
+
+void UntypedCall::InvokeCallback() {
+  const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
+  if (has_extras_ || current_trace != nullptr) [[unlikely]] {
+    InvokeTraced();
+  } else {
+    CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+  }
+  callback_ = nullptr;  // It may own the PendingCall, and thereby this.
+}
+
+void UntypedCall::InvokeTraced() {
+  // Also if it has none: this thread may be in a handler that waits, and drives the poller meanwhile.
+  const TraceRef none;
+  const TraceScope trace(intercepted_ != nullptr ? intercepted_->trace : none);
+  CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+}
+
+absl::Status UntypedCall::TooLate(absl::string_view why_late) const {
+  return Error(absl::StatusCode::kDeadlineExceeded,
+               absl::StrCat("the deadline had passed when it was to be sent", why_late));
+}
+
+absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
+  return CallError(code, method_.name, core_->peer_address(), why, was_sent_);
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,273 @@
+#include "hawser/rpc/server/listeners.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/wire/background.h"
+#include "hawser/transport/fabrics.h"
+
+namespace hawser::internal {
+namespace {
+
+// A port that is free at one address may be in use at another: how often to try another port.
+constexpr int kPortTries = 8;
+
+// Each connection to `address` is one to `all`.
+bool Covers(const SocketAddress& all, const SocketAddress& address) {
+  return all.port() == address.port() &&
+         ((all.is_unspecified() && (all.family() == AF_INET6 || address.family() == AF_INET)) ||
+          all.ToString() == address.ToString());
+}
+
+// A connection to an address of one is also a connection to an address of the other.
+bool Collide(const SocketAddress& a, const SocketAddress& b) { return Covers(a, b) || Covers(b, a); }
+
+// A lookup may return the same address twice.
+std::vector<SocketAddress> WithoutRepeats(const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> result;
+  for (const SocketAddress& address : addresses) {
+    const auto same = [&](const SocketAddress& each) { return each.ToString() == address.ToString(); };
+    if (std::none_of(result.begin(), result.end(), same)) result.push_back(address);
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<transport::Uri> Listeners::Listen(transport::Uri uri) {
+  if (uri.scheme == transport::kAutoScheme) return ListenOnAuto(uri);
+  if (uri.scheme == transport::kProvenScheme && owner_.has_credentials()) return ListenOnRdmaWithProofs(uri);
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(uri);
+  if (!listening.ok()) return listening.status();
+  if (absl::Status status = Keep(uri, *std::move(listening)); !status.ok()) return status;
+  return uri;
+}
+
+void Listeners::Stop() {
+  std::vector<Listening> listening;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    listening.swap(listening_);
+  }
+  StopListening(std::move(listening));
+}
+
+bool Listeners::empty() const {
+  absl::MutexLock lock(&mutex_);
+  return listening_.empty();
+}
+
+bool Listeners::ListensOn(const transport::Poller& poller) const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(listening_.begin(), listening_.end(),
+                     [&](const Listening& each) { return each.poller == &poller; });
+}
+
+std::vector<std::string> Listeners::addresses() const {
+  absl::MutexLock lock(&mutex_);
+  return addresses_;
+}
+
+std::vector<SocketAddress> Listeners::socket_addresses() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<SocketAddress> all;
+  for (const Listening& each : listening_) {
+    if (each.what == OverTcp::kAll) all.push_back(each.address);
+  }
+  return all;
+}
+
+std::optional<transport::Uri> Listeners::FirstBeyondLoopback() const {
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& each : listening_) {
+    if (!each.address.is_loopback()) return each.uri;
+  }
+  return std::nullopt;
+}
+
+std::string Listeners::why_not_rdma() const {
+  absl::MutexLock lock(&mutex_);
+  return why_not_rdma_;
+}
+
+Listeners::Both Listeners::ListenOnBoth(const transport::Uri& uri, OverTcp what) {
+  Both both;
+  std::vector<Listening> in_vain;  // Kept open, so that each try gets another port.
+  for (int tries = uri.port == 0 ? kPortTries : 1; tries > 0; --tries) {
+    both.tcp = both.rdma = uri;
+    both.tcp.scheme = std::string(transport::kFallbackScheme);
+    both.rdma.scheme = std::string(transport::kPreferredScheme);
+    both.over_tcp = ListenOnUri(both.tcp, what);
+    if (!both.over_tcp.ok()) break;
+    both.rdma.port = both.tcp.port;
+    both.over_rdma = ListenOnUri(both.rdma);
+    if (!absl::IsAlreadyExists(both.over_rdma.status()) || tries == 1) break;
+    for (Listening& each : *both.over_tcp) in_vain.push_back(std::move(each));
+  }
+  StopListening(std::move(in_vain));
+  return both;
+}
+
+// TCP on every machine; on one with RDMA devices also RDMA.
+absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
+  Both both = ListenOnBoth(uri, OverTcp::kAll);
+  if (!both.over_tcp.ok()) return both.over_tcp.status();
+  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp));
+  if (both.over_rdma.ok()) {
+    if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
+  } else {
+    absl::MutexLock lock(&mutex_);
+    why_not_rdma_ = std::string(both.over_rdma.status().message());
+  }
+  if (!kept.ok()) return kept;
+  both.tcp.scheme = transport::kAutoScheme;
+  return both.tcp;
+}
+
+absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport::Uri& uri) {
+  if (HasTcpFor(uri)) {
+    transport::Uri rdma = uri;
+    absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(rdma);
+    if (!listening.ok()) return listening.status();
+    if (absl::Status kept = Keep(rdma, *std::move(listening)); !kept.ok()) return kept;
+    return rdma;
+  }
+  Both both = ListenOnBoth(uri, OverTcp::kProofs);
+  if (!both.over_tcp.ok()) {
+    return absl::Status(
+        both.over_tcp.status().code(),
+        absl::StrCat("credentials are shown by TLS over TCP, so that rdma:// takes the same port "
+                     "over TCP, too: ",
+                     absl::string_view(both.over_tcp.status().message())));
+  }
+  if (!both.over_rdma.ok()) {
+    StopListening(*std::move(both.over_tcp));
+    if (!absl::IsAlreadyExists(both.over_rdma.status())) return both.over_rdma.status();
+    return absl::AlreadyExistsError(absl::StrCat(absl::string_view(both.over_rdma.status().message()),
+                                                 "; with credentials the server listens on that port over "
+                                                 "TCP, too. An iWARP device takes its ports from TCP, so "
+                                                 "over iWARP that is not possible: use tcp:// there"));
+  }
+  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp), OverTcp::kProofs);
+  if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
+  if (!kept.ok()) return kept;
+  return both.rdma;
+}
+
+bool Listeners::HasTcpFor(const transport::Uri& uri) const {
+  if (uri.port == 0) return false;
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return false;
+  absl::MutexLock lock(&mutex_);
+  for (const SocketAddress& address : *addresses) {
+    bool has = false;
+    for (const Listening& each : listening_) {
+      has |= each.uri.scheme == transport::kProvingScheme && Covers(each.address, address);
+    }
+    if (!has) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri, OverTcp what) {
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return addresses.status();
+  if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
+  absl::StatusOr<Desk> desk =
+      what == OverTcp::kProofs ? owner_.DeskForProofs() : owner_.DeskFor(uri.scheme, addresses->front());
+  if (!desk.ok()) return desk.status();
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(*desk, WithoutRepeats(*addresses));
+  if (!listening.ok()) {
+    return absl::Status(
+        listening.status().code(),
+        absl::StrCat("listening on ", uri.ToString(), ": ", absl::string_view(listening.status().message())));
+  }
+  const SocketAddress first = listening->front().address;
+  uri.port = first.port();
+  // [::] on a machine without IPv6.
+  if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
+  return listening;
+}
+
+absl::Status Listeners::CheckNotShadowed(const transport::Uri& uri,
+                                         const std::vector<SocketAddress>& addresses) const {
+  if (uri.port == 0) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& other : listening_) {
+    if (other.uri.scheme != uri.scheme) continue;
+    for (const SocketAddress& address : addresses) {
+      if (!Collide(address, other.address)) continue;
+      return absl::AlreadyExistsError(absl::StrCat(
+          "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(), " already",
+          other.what == OverTcp::kProofs ? ", for the credentials of rdma:// on that port" : "",
+          ", and a connection to that port could be for either; take one of them, or another port",
+          other.what == OverTcp::kProofs ? ", or auto://, which is both" : ""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::Keep(const transport::Uri& uri, std::vector<Listening> listening, OverTcp what) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stopped_) {
+      for (Listening& each : listening) {
+        each.uri = uri;
+        each.what = what;
+        listening_.push_back(std::move(each));
+      }
+      if (what == OverTcp::kAll) addresses_.push_back(uri.ToString());
+      return absl::OkStatus();
+    }
+  }
+  StopListening(std::move(listening));
+  return absl::FailedPreconditionError("the server was shut down");
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnAll(
+    const Desk& desk, std::vector<SocketAddress> addresses) {
+  const bool any_port = addresses.front().port() == 0;
+  absl::Status failure;
+  for (int tries = any_port ? kPortTries : 1; tries > 0; --tries) {
+    std::vector<Listening> listening;
+    failure = absl::OkStatus();
+    for (SocketAddress address : addresses) {
+      if (!listening.empty()) address.set_port(listening.front().address.port());
+      absl::StatusOr<Listening> one = ListenOn(desk, address);
+      if (one.ok()) {
+        listening.push_back(*std::move(one));
+      } else if (failure.ok()) {
+        failure = one.status();
+      }
+      if (absl::IsAlreadyExists(failure)) break;
+    }
+    // Some address of a name may not be usable here (no IPv6, for example); the others suffice.
+    if (!listening.empty() && !absl::IsAlreadyExists(failure)) return listening;
+    StopListening(std::move(listening));
+  }
+  return failure;
+}
+
+absl::StatusOr<Listeners::Listening> Listeners::ListenOn(const Desk& desk, const SocketAddress& address) {
+  transport::Poller& poller = *desk.poller;
+  absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
+  SocketAddress real;
+  RunAndWait(poller, [&] {
+    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler, desk.tls, desk.proofs);
+    if (acceptor.ok()) real = (*acceptor)->address();
+  });
+  if (!acceptor.ok()) return acceptor.status();
+  return Listening{&poller, *std::move(acceptor), real, {}};
+}
+
+void Listeners::StopListening(std::vector<Listening> listening) {
+  for (Listening& each : listening) {
+    RunAndWait(*each.poller, [&] { each.acceptor.reset(); });
+  }
+}
+
+}  // namespace hawser::internal

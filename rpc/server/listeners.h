@@ -1,0 +1,112 @@
+#ifndef HAWSER_RPC_SERVER_LISTENERS_H_
+#define HAWSER_RPC_SERVER_LISTENERS_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/transport/acceptor.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+
+// The addresses that a server listens on.
+// Thread:   any, but not on the pollers that listen.
+// Lifetime: its owner calls Stop() before it destroys it.
+class Listeners {
+ public:
+  // Accepts the connections to an address.
+  struct Desk {
+    transport::Poller* poller = nullptr;
+    transport::Acceptor::Handler* handler = nullptr;
+    std::shared_ptr<tls::Context> tls;  // Null: without TLS.
+    // With credentials, and no TLS: by these each peer proves who it is. Otherwise null.
+    std::shared_ptr<transport::ProofTable> proofs;
+  };
+  class Owner {
+   public:
+    // The handler for `address`, over the network of `scheme`. It outlives the Listeners.
+    virtual absl::StatusOr<Desk> DeskFor(const std::string& scheme, const SocketAddress& address) = 0;
+    virtual bool has_credentials() const = 0;
+    // The handler for proofs over TCP, and nothing else.
+    virtual absl::StatusOr<Desk> DeskForProofs() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  explicit Listeners(Owner& owner) : owner_(owner) {}
+  Listeners(const Listeners&) = delete;
+  Listeners& operator=(const Listeners&) = delete;
+
+  // Listens on every address of `uri`, whose scheme is known, until Stop(). Returns `uri` with the real port.
+  // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port. For rdma:// with
+  // credentials it listens over TCP as well, on the same port, for proofs.
+  // AlreadyExists: the port is taken. FailedPrecondition: Stop() was called.
+  absl::StatusOr<transport::Uri> Listen(transport::Uri uri);
+
+  // Stops all of them.
+  void Stop();
+
+  bool empty() const;
+  bool ListensOn(const transport::Poller& poller) const;
+  // The URIs that Listen() has returned; two for auto:// over both networks.
+  std::vector<std::string> addresses() const;
+  // What it listens on for all of them, with the real ports.
+  std::vector<SocketAddress> socket_addresses() const;
+  // The first of them whose address is not loopback. nullopt: there is none.
+  std::optional<transport::Uri> FirstBeyondLoopback() const;
+  // Why the last Listen() on an auto:// does not listen over RDMA. Empty: it does.
+  std::string why_not_rdma() const;
+
+ private:
+  enum class OverTcp { kAll, kProofs };
+  struct Listening {
+    transport::Poller* poller = nullptr;
+    std::unique_ptr<transport::Acceptor> acceptor;
+    SocketAddress address;  // With the real port.
+    transport::Uri uri;     // As Listen() returns it.
+    OverTcp what = OverTcp::kAll;
+  };
+
+  // Over TCP and over RDMA on the same port.
+  struct Both {
+    transport::Uri tcp, rdma;
+    absl::StatusOr<std::vector<Listening>> over_tcp, over_rdma;
+  };
+  Both ListenOnBoth(const transport::Uri& uri, OverTcp what);
+  absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
+  absl::StatusOr<transport::Uri> ListenOnRdmaWithProofs(const transport::Uri& uri);
+  // Gives `uri` the real port.
+  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri, OverTcp what = OverTcp::kAll);
+  // What listens over TCP on all addresses of `uri` takes the proofs for them as well.
+  bool HasTcpFor(const transport::Uri& uri) const;
+  // AlreadyExists: what this listens on already gets, or takes, connections to one of `addresses`. The kernel
+  // refuses that, too, but does not say what is in the way.
+  absl::Status CheckNotShadowed(const transport::Uri& uri, const std::vector<SocketAddress>& addresses) const;
+  // Until Stop(). FailedPrecondition: that was called.
+  absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening,
+                    OverTcp what = OverTcp::kAll);
+  static absl::StatusOr<std::vector<Listening>> ListenOnAll(const Desk& desk,
+                                                            std::vector<SocketAddress> addresses);
+  static absl::StatusOr<Listening> ListenOn(const Desk& desk, const SocketAddress& address);
+  static void StopListening(std::vector<Listening> listening);
+
+  Owner& owner_;
+  mutable absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
+  std::string why_not_rdma_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVER_LISTENERS_H_

@@ -1,0 +1,138 @@
+#include "hawser/rpc/server/session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/client/channel_core.h"
+#include "hawser/transport/acceptor.h"
+
+namespace hawser::internal {
+namespace {
+
+// How often CloseUnlessHeard() looks whether the poller has read what the client sent, and whether it was a
+// message.
+constexpr absl::Duration kUnheardInterval = absl::Milliseconds(10);
+// How often it looks at most: a client that trickles bytes always has some on the way.
+constexpr int kUnheardLooksMax = 100;
+
+SocketAddress WithoutPort(SocketAddress address) {
+  address.set_port(0);
+  return address;
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                 const SocketAddress& peer, std::shared_ptr<const PeerIdentity> identity,
+                 const Admission::Place& place, const ServerOptions& options,
+                 std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      peer_host_(WithoutPort(peer)),
+      peer_identity_(std::move(identity)),
+      place_(place),
+      options_(options),
+      owner_(owner),
+      token_(transport::NewSessionToken(poller.environment())),
+      serving_(runtime_, poller, std::move(serving), counters, *this),
+      since_unix_ns_(absl::ToUnixNanos(poller.environment().Now())),
+      unheard_timer_([this] { CloseUnlessHeard(); }) {}
+
+absl::Status Session::Accept(transport::PeerRequest request) {
+  poller_.AssertHeld();
+  return serving_.Accept(std::move(request), options_.connection, token_);
+}
+
+// The identity is compared, because otherwise a handler that has authorized one client could push to another.
+// Without TLS the token crosses the network unencrypted, so the host is compared; the runtime because a
+// fabric casts each request that it accepts to its own type.
+absl::Status Session::CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
+                                   const PeerIdentity& identity) const {
+  if (&runtime != runtime_.get()) {
+    return absl::PermissionDeniedError(
+        "a reverse connection has to come over the same fabric and device as its session");
+  }
+  if (WithoutPort(peer).ToString() != peer_host_.ToString()) {
+    return absl::PermissionDeniedError("a reverse connection has to come from the same host as its session");
+  }
+  if (identity.is_authenticated && !identity.has_names()) {
+    return absl::PermissionDeniedError(
+        "a reverse connection needs a certificate with a name: without one all look alike");
+  }
+  // The text does not name the session's identity: the peer may have stolen the token.
+  if (!(identity == *peer_identity_)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "a reverse connection needs a certificate with the names of its session's: ", identity.ToString()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::AcceptReverse(transport::PeerRequest request, const Admission::Place& place) {
+  poller_.AssertHeld();
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (peer_ != nullptr)
+      refused = absl::AlreadyExistsError("the session has, or had, its reverse connection");
+  }
+  if (closed_) refused = absl::NotFoundError("the session has ended");
+  if (!refused.ok()) {
+    request.Refuse(refused);
+    return refused;
+  }
+  ChannelOptions options;
+  options.connection = options_.connection;
+  options.read = options_.read;
+  options.interceptors = options_.interceptors;
+  absl::StatusOr<std::shared_ptr<ChannelCore>> core =
+      ChannelCore::Accept(runtime_, poller_, std::move(request), token_, std::move(options),
+                          [&owner = owner_, place] { owner.OnReverseGone(place); });
+  if (!core.ok()) return core.status();
+  auto channel = std::make_shared<Channel>(*std::move(core));
+  absl::MutexLock lock(&mutex_);
+  peer_ = std::move(channel);
+  return absl::OkStatus();
+}
+
+// A client that loses its reverse connection soon ends the session by itself.
+std::shared_ptr<Channel> Session::peer() {
+  absl::MutexLock lock(&mutex_);
+  return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;
+}
+
+void Session::CloseUnlessHeard() {
+  poller_.AssertHeld();
+  if (heard_ || closed_) return;
+  if (serving_.has_unpolled() && ++unheard_looks_ <= kUnheardLooksMax) {
+    return poller_.timers().Set(unheard_timer_, transport::After(poller_.now_ns(), kUnheardInterval));
+  }
+  Close(
+      absl::ResourceExhaustedError("the server's memory for receives, or its number of new clients, is "
+                                   "nearly used up: a client that had sent "
+                                   "nothing yet makes room for newer ones"));
+}
+
+void Session::OnServingHeard() {
+  heard_ = true;
+  poller_.timers().Cancel(unheard_timer_);
+  owner_.OnSessionHeard(*this);
+}
+
+void Session::OnServingClosed(const absl::Status& why) {
+  closed_ = true;
+  poller_.timers().Cancel(unheard_timer_);
+  std::shared_ptr<Channel> peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    peer = std::move(peer_);
+  }
+  if (peer != nullptr) {
+    peer->core()->Close(
+        absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
+  }
+  owner_.OnSessionClosed(*this);
+}
+
+void Session::OnServingGone() { owner_.OnSessionGone(*this); }
+
+}  // namespace hawser::internal

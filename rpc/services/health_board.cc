@@ -1,0 +1,301 @@
+#include "hawser/rpc/services/health_board.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/thread.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/load_schema.h"
+#include "hawser/transport/uri.h"
+
+namespace hawser::internal {
+namespace {
+
+constexpr size_t kWatchesOfClientMax = 64;
+constexpr size_t kWatchesMax = 4096;
+constexpr size_t kWatchesOfHostMax = kWatchesMax / 4;
+
+// Clients that one call looks at for those that are gone, when there is no room.
+constexpr size_t kLooksMax = 64;
+
+// A client whose handler takes longer is told again.
+constexpr absl::Duration kTellTimeout = absl::Seconds(10);
+// Between attempts to tell clients that could not be told.
+constexpr absl::Duration kTellAgain = absl::Seconds(1);
+// How long Close() waits for watchers that are stopped, or far away.
+constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
+
+constexpr uint64_t kInterfaceId = capnp::typeId<health::Health>();
+
+constexpr Method kCheck = {
+    .interface_id = kInterfaceId, .ordinal = 0, .name = "health.capnp:Health.check", .idempotent = true};
+constexpr Method kWatch = {
+    .interface_id = kInterfaceId, .ordinal = 1, .name = "health.capnp:Health.watch", .idempotent = true};
+constexpr Method kChanged = {.interface_id = capnp::typeId<health::HealthWatcher>(),
+                             .ordinal = 0,
+                             .name = "health.capnp:HealthWatcher.changed",
+                             .idempotent = true};
+
+PeerHost HostOf(const Channel& client) {
+  const absl::StatusOr<transport::Uri> uri = transport::ParseUri(client.peer_address());
+  const absl::StatusOr<SocketAddress> address =
+      uri.ok() ? transport::ParseNumericHost(uri->host) : absl::StatusOr<SocketAddress>(uri.status());
+  return address.ok() ? PeerHost(*address) : PeerHost();
+}
+
+absl::string_view FromKj(kj::StringPtr text) { return {text.cStr(), text.size()}; }
+
+}  // namespace
+
+HealthBoard::~HealthBoard() = default;
+
+void HealthBoard::AddMethods(MethodTable& table) {
+  const auto check = [](void* self, ServerContext& context) {
+    return InvokeHandler<Wire::CheckParams, Wire::CheckResults>(context, [&](auto request, auto reply) {
+      return static_cast<HealthBoard*>(self)->Check(FromKj(request.getService()), reply);
+    });
+  };
+  const auto watch = [](void* self, ServerContext& context) {
+    return InvokeHandler<Wire::WatchParams, Wire::WatchResults>(context, [&](auto request, auto) {
+      return static_cast<HealthBoard*>(self)->AddWatch(context.peer(), FromKj(request.getService()));
+    });
+  };
+  table.Add(kCheck, this, check, /*on_poller=*/true);
+  table.Add(kWatch, this, watch, /*on_poller=*/true);
+  table.AddInterface(kInterfaceId,
+                     {.name = "health.capnp:Health", .load_schema = LoadSchema<Wire>, .is_built_in = true});
+}
+
+void HealthBoard::Open(const std::vector<std::string>& services) {
+  absl::MutexLock lock(&mutex_);
+  serves_.try_emplace("", true);
+  for (const std::string& service : services) serves_.try_emplace(service, true);
+}
+
+void HealthBoard::Set(absl::string_view service, bool serves) {
+  Watches due;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    serves_[std::string(service)] = serves;
+    due = Due();
+  }
+  Tell(due);
+}
+
+void HealthBoard::Close(absl::Time deadline) {
+  Watches due;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    due = Due();
+  }
+  Tell(due);
+  deadline = std::min(deadline, environment_.Now() + kCloseTimeout);
+  std::thread again;
+  {
+    absl::MutexLock lock(&mutex_);
+    environment_.Await(
+        mutex_, told_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return telling_ == 0; }, deadline);
+    closing_.SignalAll();
+    again = std::move(again_);
+  }
+  if (again.joinable()) again.join();
+}
+
+void HealthBoard::TellAgain() {
+  while (true) {
+    Watches due;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (closed_) return;
+      closing_.WaitWithTimeout(&mutex_, kTellAgain);
+      if (closed_) return;
+      DropGone();
+      for (auto& [channel, client] : clients_) {
+        for (const std::shared_ptr<Watch>& watch : client.watches) {
+          if (std::exchange(watch->failed, false) && MarkDue(*watch)) due.push_back(watch);
+        }
+      }
+    }
+    Tell(due);
+  }
+}
+
+HealthBoard::Status HealthBoard::StatusOf(absl::string_view service) const {
+  const auto found = serves_.find(service);
+  if (found == serves_.end()) return Status::SERVICE_UNKNOWN;
+  return found->second && !closed_ ? Status::SERVING : Status::NOT_SERVING;
+}
+
+absl::Status HealthBoard::Check(absl::string_view service, Wire::CheckResults::Builder reply) const {
+  absl::MutexLock lock(&mutex_);
+  const Status status = StatusOf(service);
+  if (status == Status::SERVICE_UNKNOWN) {
+    return absl::NotFoundError(absl::StrCat("the server knows no service \"", service.substr(0, 256),
+                                            "\"; the empty name is the server as a whole"));
+  }
+  reply.setStatus(status);
+  return absl::OkStatus();
+}
+
+absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service) {
+  if (client == nullptr) {
+    return absl::FailedPreconditionError(
+        "the client offers no services: it has to give a HealthWatcher to ChannelOptions::services, which "
+        "the server calls");
+  }
+  // Its text is kept, so it is bounded.
+  constexpr size_t kNameMax = 1024;
+  if (service.size() > kNameMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name of a service has ", service.size(), " bytes, ", kNameMax, " at most"));
+  }
+  auto watch = std::make_shared<Watch>();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (watches_ >= kWatchesMax || WatchesOf(HostOf(*client)) >= kWatchesOfHostMax) DropSomeGone();
+    Client& of_client = clients_[client.get()];
+    if (of_client.channel.lock() != client) {  // New, or another one was at this address.
+      Count(of_client.host, -static_cast<ptrdiff_t>(of_client.watches.size()));
+      of_client = {client, HostOf(*client), {}};
+    }
+    const auto same =
+        std::find_if(of_client.watches.begin(), of_client.watches.end(),
+                     [&](const std::shared_ptr<Watch>& each) { return each->service == service; });
+    if (same != of_client.watches.end()) {
+      watch = *same;
+      watch->was_told = false;  // Tells the present status again.
+    } else {
+      if (of_client.watches.size() >= kWatchesOfClientMax) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("this connection watches ", of_client.watches.size(), " services already"));
+      }
+      const size_t of_host = WatchesOf(of_client.host);
+      if (watches_ >= kWatchesMax || of_host >= kWatchesOfHostMax) {
+        if (of_client.watches.empty()) clients_.erase(client.get());
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the server has ", watches_, " watches already, ", of_host, " of this host"));
+      }
+      watch->service = std::string(service);
+      watch->client = client;
+      watch->key = client.get();
+      of_client.watches.push_back(watch);
+      Count(of_client.host, 1);
+    }
+    if (!MarkDue(*watch)) return absl::OkStatus();
+  }
+  Tell({watch});
+  return absl::OkStatus();
+}
+
+bool HealthBoard::MarkDue(Watch& watch) {
+  const Status status = StatusOf(watch.service);
+  if (watch.is_telling || (watch.was_told && watch.told == status)) return false;
+  watch.told = status;
+  watch.was_told = watch.is_telling = true;
+  ++telling_;
+  return true;
+}
+
+HealthBoard::Watches HealthBoard::Due() {
+  DropGone();
+  Watches due;
+  for (auto& [channel, client] : clients_) {
+    for (const std::shared_ptr<Watch>& watch : client.watches) {
+      if (MarkDue(*watch)) due.push_back(watch);
+    }
+  }
+  return due;
+}
+
+void HealthBoard::DropGone() {
+  for (auto each = clients_.begin(); each != clients_.end();) each = DropIfGone(each);
+}
+
+void HealthBoard::DropSomeGone() {
+  auto each = clients_.lower_bound(next_look_);
+  for (size_t looks = std::min(kLooksMax, clients_.size()); looks > 0; --looks) {
+    if (each == clients_.end()) each = clients_.begin();
+    each = DropIfGone(each);
+  }
+  next_look_ = each == clients_.end() ? nullptr : each->first;
+}
+
+// Returns the next one.
+HealthBoard::Clients::iterator HealthBoard::DropIfGone(Clients::iterator client) {
+  if (!client->second.channel.expired()) return std::next(client);
+  Count(client->second.host, -static_cast<ptrdiff_t>(client->second.watches.size()));
+  return clients_.erase(client);
+}
+
+// Without the lock: Send() may run interceptors, and the callback runs here in a child after fork().
+void HealthBoard::Tell(const Watches& due) {
+  for (const std::shared_ptr<Watch>& watch : due) {
+    const std::shared_ptr<Channel> client = watch->client.lock();
+    if (client == nullptr) {
+      OnTold(watch, absl::UnavailableError("the client is gone"));
+      continue;
+    }
+    Call<health::HealthWatcher::ChangedParams, health::HealthWatcher::ChangedResults> call(
+        client, kChanged, {.timeout = kTellTimeout});
+    call.request().setService({watch->service.c_str(), watch->service.size()});
+    {
+      absl::MutexLock lock(&mutex_);
+      call.request().setStatus(watch->told);
+    }
+    call.Send().Then([self = shared_from_this(), watch](auto reply) { self->OnTold(watch, reply.status()); });
+  }
+}
+
+void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status) {
+  bool again = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    watch->is_telling = false;
+    if (--telling_ == 0) told_.SignalAll();
+    const std::shared_ptr<Channel> client = watch->client.lock();
+    if (status.ok()) {
+      again = MarkDue(*watch);
+    } else if (client == nullptr || client->state() == ChannelState::kClosed ||
+               absl::IsUnimplemented(status)) {
+      Drop(watch);
+    } else {
+      watch->was_told = false;
+      watch->failed = true;
+      if (!closed_ && !again_.joinable()) {
+        // Without a thread the next change tells this one, too.
+        absl::StatusOr<std::thread> thread = StartThread("hawser-health", [this] { TellAgain(); });
+        if (thread.ok()) again_ = *std::move(thread);
+      }
+    }
+  }
+  if (again) Tell({watch});
+}
+
+void HealthBoard::Drop(const std::shared_ptr<Watch>& watch) {
+  const auto client = clients_.find(watch->key);
+  if (client == clients_.end()) return;
+  std::vector<std::shared_ptr<Watch>>& watches = client->second.watches;
+  const auto found = std::find(watches.begin(), watches.end(), watch);
+  if (found == watches.end()) return;  // The watch of one that was at this address before.
+  watches.erase(found);
+  Count(client->second.host, -1);
+  if (watches.empty()) clients_.erase(client);
+}
+
+size_t HealthBoard::WatchesOf(const PeerHost& host) const {
+  const auto found = by_host_.find(host);
+  return found == by_host_.end() ? 0 : found->second;
+}
+
+void HealthBoard::Count(const PeerHost& host, ptrdiff_t count) {
+  if (count == 0) return;
+  watches_ += static_cast<size_t>(count);
+  const auto found = by_host_.try_emplace(host).first;
+  found->second += static_cast<size_t>(count);
+  if (found->second == 0) by_host_.erase(found);
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,110 @@
+#ifndef HAWSER_RPC_SERVICES_HEALTH_BOARD_H_
+#define HAWSER_RPC_SERVICES_HEALTH_BOARD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/base/peer_table.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/rpc/service.h"
+#include "hawser/transport/clock/environment.h"
+
+namespace hawser::internal {
+
+// What a server says of its health, and the service that says it (rpc/hawser/health.capnp).
+//
+// Each watch has at most one call of its client under way. What changes meanwhile is told once that call has
+// ended, so a slow client holds nothing but its watches. A client that could not be told is told again after
+// a second, for as long as its connection lives.
+// Thread:   any. A thread of its own tells again, from the first failure on until Close().
+// Lifetime: shared by its server and the calls to watchers.
+class HealthBoard final : public Service, public std::enable_shared_from_this<HealthBoard> {
+ public:
+  explicit HealthBoard(transport::Environment& environment) : environment_(environment) {}
+  ~HealthBoard() override;
+
+  void AddMethods(MethodTable& table) override;
+
+  // The server begins to serve `services`, those of its table. Keeps what Set() has said before.
+  void Open(const std::vector<std::string>& services);
+  // "": the server as a whole. No effect after Close().
+  void Set(absl::string_view service, bool serves);
+  // Nothing serves any more. Waits until the watchers were told, but not beyond `deadline`, and half a second
+  // at most.
+  void Close(absl::Time deadline);
+
+  // What the method `watch` does. `client`, over which it is told, may be null: then it offers no services.
+  // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in
+  // all.
+  absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
+
+ private:
+  using Wire = health::Health;
+  using Status = health::ServingStatus;
+
+  struct Watch {
+    std::string service;
+    std::weak_ptr<Channel> client;
+    const Channel* key = nullptr;   // The key of that client in clients_.
+    Status told = Status::UNKNOWN;  // By the last call, if there was one.
+    bool was_told = false;
+    bool is_telling = false;
+    bool failed = false;  // The last call: it is told again.
+  };
+  // A client and its watches.
+  struct Client {
+    std::weak_ptr<Channel> channel;
+    PeerHost host;
+    std::vector<std::shared_ptr<Watch>> watches;
+  };
+  using Watches = std::vector<std::shared_ptr<Watch>>;
+  using Clients = std::map<const Channel*, Client>;
+
+  absl::Status Check(absl::string_view service, Wire::CheckResults::Builder reply) const;
+  Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // All watches for which MarkDue() is true: the caller tells them, without the lock.
+  Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Marks `watch` as being told the present status. False: its client was told that already, or a call to it
+  // is under way.
+  bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Looks at the next few clients: what a client can cause is bounded, however many others there are.
+  void DropSomeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Clients::iterator DropIfGone(Clients::iterator client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const Watches& due);
+  void OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status);
+  void Drop(const std::shared_ptr<Watch>& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t WatchesOf(const PeerHost& host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `count` watches more of `host`, or fewer.
+  void Count(const PeerHost& host, ptrdiff_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellAgain();
+
+  transport::Environment& environment_;
+  mutable absl::Mutex mutex_;
+  absl::CondVar told_;  // No call to a watcher is under way.
+  std::map<std::string, bool, std::less<>> serves_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  Clients clients_ ABSL_GUARDED_BY(mutex_);
+  const Channel* next_look_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Compared only: may be gone.
+  size_t watches_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<PeerHost, size_t> by_host_ ABSL_GUARDED_BY(mutex_);  // Watches of each; none is 0.
+  size_t telling_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::CondVar closing_;
+  std::thread again_ ABSL_GUARDED_BY(mutex_);  // Runs TellAgain().
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVICES_HEALTH_BOARD_H_

@@ -1,0 +1,449 @@
+#include "hawser/rpc/serving/server_call.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/probe.h"
+#include "hawser/rpc/client/null_channel.h"
+#include "hawser/rpc/client/untyped_call.h"
+#include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/message_metadata.h"
+#include "hawser/transport/log/peer_log.h"
+
+namespace hawser::internal {
+namespace {
+
+// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more (transport/memory/size_class.h).
+constexpr uint64_t kKeptBeside = 512;
+// A smaller copy would not fill the smallest buffer of the pool.
+constexpr size_t kRegisteredCopyMin = 1024;
+
+}  // namespace
+
+// What an executor gets: runs the handler when called. If the executor destroys it without a call, the call
+// is answered with an error.
+class ServerCall::Ticket {
+ public:
+  explicit Ticket(ServerCall* call) : call_(call) {}
+  Ticket(Ticket&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  ~Ticket() {
+    if (call_ == nullptr) return;
+    const absl::Status status = absl::UnavailableError(
+        absl::StrCat("the server's executor did not run the handler of ", call_->method().name));
+    transport::PeerLog::Process().Line(
+        LogSeverity::kWarning, call_->method().name,
+        absl::StrCat(absl::string_view(status.message()), " for ", call_->Name()));
+    call_->Finish(status);
+  }
+  void operator()() {
+    ServerCall* const call = std::exchange(call_, nullptr);
+    absl::Status status;
+    {
+      // The server's shutdown waits for this scope, not for what follows.
+      const HandlerGate::Entry inside(call->connection_.serving().handlers);
+      if (!inside) {
+        status = absl::UnavailableError("the server has ended");
+      } else if (call->cancelled_.load(std::memory_order_acquire)) {
+        status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
+      } else {
+        call->began_ns_.store(call->connection_.poller().environment().NowNs(), std::memory_order_relaxed);
+        call->stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
+        const char* const method = call->method().name;
+        HAWSER_PROBE(handler_start, call->connection_.number(), call->id_.slot, call->id_.generation, method);
+        status = call->CallHandler();
+        HAWSER_PROBE(handler_return, call->connection_.number(), call->id_.slot, call->id_.generation,
+                     method);
+      }
+    }
+    call->HandlerReturned(std::move(status));
+  }
+
+ private:
+  ServerCall* call_;
+};
+
+void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
+                       transport::IncomingMessagePtr request, int64_t deadline_ns) {
+  id_ = id;
+  entry_ = &entry;
+  counts_ = &counts;
+  request_ = request.get();
+  own_request_ = std::move(request);
+  started_ns_ = connection_.poller().now_ns();
+  deadline_ns_ = deadline_ns;
+  refs_.store(1, std::memory_order_relaxed);
+  if (!RunsOnExecutor()) {
+    absl::Status status;
+    {
+      const bool offered = connection_.serving().gate != nullptr;
+      const transport::Poller::CallOut out(connection_.poller(),
+                                           offered ? transport::kOfferedHandler : transport::kHandler,
+                                           entry.method->name, CallIdOf());
+      HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, entry.method->name);
+      status = CallHandler();
+      HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, entry.method->name);
+    }
+    return HandlerReturned(std::move(status));
+  }
+  const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
+                                       entry.method->name, CallIdOf());
+  stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
+  CallUser("the executor, given", entry.method->name, [&] { connection_.serving().executor(Ticket(this)); });
+}
+
+transport::CallId ServerCall::CallIdOf() const { return {connection_.number(), id_.slot, id_.generation}; }
+
+std::string ServerCall::Id() const { return transport::ToString(CallIdOf()); }
+
+std::string ServerCall::Name() const {
+  return absl::StrCat("call ", Id(), " of ", connection_.peer_address());
+}
+
+const char* NameOf(HandlerStage stage) {
+  switch (stage) {
+    case HandlerStage::kQueued:
+      return "waits for the executor";
+    case HandlerStage::kRunning:
+      return "running";
+    case HandlerStage::kDeferred:
+      return "deferred";
+  }
+  return "";
+}
+
+ServerCall::Times ServerCall::TimesOf(int64_t all_ns, int64_t poller_free_ns) const {
+  const int64_t end_ns = started_ns_ + all_ns;
+  int64_t began_ns = std::max(started_ns_, poller_free_ns);
+  if (deferred_ || RunsOnExecutor()) {
+    began_ns = began_ns_.load(std::memory_order_relaxed);
+    if (began_ns < started_ns_) began_ns = end_ns;  // It has not begun.
+  }
+  began_ns = std::min(began_ns, end_ns);
+  int64_t returned_ns = returned_ns_.load(std::memory_order_relaxed);
+  returned_ns = returned_ns < began_ns ? end_ns : std::min(returned_ns, end_ns);  // It has not deferred.
+  return {began_ns - started_ns_, returned_ns - began_ns, end_ns - returned_ns};
+}
+
+void ServerCall::Reset() {
+  request_ = nullptr;
+  own_request_.reset();
+  kept_request_.reset();
+  if (abandoned_) abandoned_memory_ = {};
+  reply_.reset();
+  if (reply_metadata_ != nullptr) [[unlikely]]
+    reply_metadata_.reset();
+  if (trace_ != nullptr) [[unlikely]]
+    trace_.reset();
+  if (!status_.ok()) status_ = absl::OkStatus();
+  deferred_ = abandoned_ = errs_after_defer_ = is_traced_ = false;
+  began_ns_.store(0, std::memory_order_relaxed);
+  returned_ns_.store(0, std::memory_order_relaxed);
+  answered_.store(false, std::memory_order_relaxed);
+  cancelled_.store(false, std::memory_order_relaxed);
+  stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
+  ForgetOnCancel();
+}
+
+// ---- The handler and its end.
+
+absl::Status ServerCall::CallHandler() {
+  if (!connection_.serving().plain || is_traced_ || AnyCallMayHaveTrace()) [[unlikely]]
+    return CallEnclosedHandler();
+  return RunHandler();
+}
+
+absl::Status ServerCall::CallEnclosedHandler() {
+  const Serving& serving = connection_.serving();
+  CallbackGate* const gate = serving.gate.get();
+  const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
+  if (gate != nullptr && !gate->Enter()) return closed();
+  if (is_traced_ || AnyCallMayHaveTrace()) {
+    const int64_t age_ns = connection_.poller().environment().NowNs() - started_ns_;
+    interception_.Adopt(BeginServerSpan(method(), connection_.peer_address(), MetadataOfRequest(*request_),
+                                        absl::Nanoseconds(age_ns), trace_));
+  }
+  const TraceScope trace(trace_);
+  absl::Status status;
+  if (!serving.interceptors.empty()) {
+    status = interception_.Begin(
+        serving.interceptors, {Interceptor::Side::kServer, method(), connection_.peer_address(),
+                               connection_.peer_identity(), MetadataOfRequest(*request_), reply_metadata()});
+    // An interceptor may have destroyed the channel, and with it the service.
+    if (status.ok() && gate != nullptr && gate->closed()) status = closed();
+  }
+  if (status.ok() && serving.authorize) status = Authorize();
+  if (status.ok()) status = RunHandler();
+  if (!deferred_ && interception_.begun()) EndInterception(status);
+  if (gate != nullptr) gate->Leave();
+  return status;
+}
+
+absl::Status ServerCall::Authorize() const {
+  try {
+    return connection_.serving().authorize(context_);
+  } catch (...) {
+    // The exception's text may name internals that an unauthorized caller must not read.
+    const absl::Status thrown = StatusOfException("ServerOptions::authorize");
+    transport::PeerLog::Process().Line(
+        LogSeverity::kError, method().name,
+        absl::StrCat(absl::string_view(thrown.message()), "; asked about ", method().name, ", ", Name()));
+    return absl::InternalError(absl::StrCat(method().name, " was not run: ServerOptions::authorize threw"));
+  }
+}
+
+inline absl::Status ServerCall::RunHandler() {
+  try {
+    return entry_->handler(entry_->self, context_);
+  } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
+    return StatusOfHandlersException(context_);
+  }
+}
+
+void ServerCall::EndInterception(const absl::Status& status) {
+  if (!connection_.poller().usable_in_this_process()) return;
+  ForgetOnCancel();  // Its callback must not start after OnEnd().
+  // The destructor of a server waits for this. If it has given up the call, OnEnd() runs all the same.
+  const HandlerGate::Entry inside(connection_.serving().handlers);
+  interception_.End(connection_.poller(), method().name, status);
+}
+
+void ServerCall::HandlerReturned(absl::Status status) {
+  if (!deferred_) return Finish(std::move(status));
+  const int64_t now_ns = connection_.poller().environment().NowNs();
+  if (!RunsOnExecutor()) connection_.counters().handler_end_ns = now_ns;
+  returned_ns_.store(now_ns, std::memory_order_relaxed);
+  stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
+  if (!status.ok()) FinishOnce(std::move(status), /*by_handler=*/true);
+  Unref();
+}
+
+void ServerCall::Finish(absl::Status status) {
+  if (connection_.poller().Held()) {
+    connection_.Answer(*this, status);
+    if (refs_.load(std::memory_order_acquire) == 1) return connection_.Recycle(*this);
+    ForgetOnCancel();  // The OnCancel() callback is due, and must not start any more.
+    return Unref();
+  }
+  ForgetOnCancel();
+  status_ = std::move(status);
+  Post(&answer_item_);
+}
+
+// `keep`: the item may release the last other owner of the runtime before Post() has returned.
+void ServerCall::Post(transport::MailboxItem* item) {
+  const std::shared_ptr<transport::Runtime> keep = connection_.runtime();
+  connection_.poller().Post(item);
+}
+
+void ServerCall::Defer() {
+  deferred_ = true;
+  if (!RunsOnExecutor()) {
+    began_ns_.store(std::max(started_ns_, connection_.counters().handler_end_ns), std::memory_order_relaxed);
+  }
+  refs_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerCall::FinishDeferred(absl::Status status) {
+  FinishOnce(std::move(status), /*by_handler=*/false);
+  Unref();
+}
+
+// A handler that defers and also returns an error answers twice; the first answer counts.
+void ServerCall::FinishOnce(absl::Status status, bool by_handler) {
+  if (answered_.exchange(true, std::memory_order_acq_rel)) return;
+  errs_after_defer_ = by_handler;
+  if (interception_.begun()) [[unlikely]]
+    EndInterception(status);
+  ForgetOnCancel();
+  status_ = std::move(status);
+  refs_.fetch_add(1, std::memory_order_relaxed);
+  Post(&answer_item_);
+}
+
+void ServerCall::RunAnswer() {
+  connection_.Answer(*this, status_);
+  Unref();
+}
+
+void ServerCall::Unref() {
+  if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (connection_.poller().Held()) return connection_.Recycle(*this);
+  Post(&recycle_item_);
+}
+
+void ServerCall::RunRecycle() { connection_.Recycle(*this); }
+
+// ---- Request and reply.
+
+transport::OutgoingMessage& ServerCall::reply() {
+  if (reply_ == nullptr) reply_ = connection_.poller().messages().NewOutgoing();
+  return *reply_;
+}
+
+Metadata& ServerCall::reply_metadata() {
+  if (reply_metadata_ == nullptr) reply_metadata_ = std::make_unique<Metadata>();
+  return *reply_metadata_;
+}
+
+transport::OutgoingMessagePtr ServerCall::TakeReply() {
+  reply();
+  return std::move(reply_);
+}
+
+KeptBytes ServerCall::KeepBytes(capnp::Data::Reader bytes) {
+  if (bytes.size() == 0) return {};
+  const size_t padded = (bytes.size() + 7) & ~size_t{7};
+  const uint64_t memory_max = bytes.size() + bytes.size() / 4 + kKeptBeside;
+  const absl::Span<const uint8_t> sink = request_->sink_bytes();
+  const bool in_sink = bytes.begin() >= sink.data() && bytes.begin() + padded <= sink.data() + sink.size();
+  // Attach() would copy other values each time.
+  const auto can_be_attached = [&] {
+    return reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(uint64_t) == 0 &&
+           std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; });
+  };
+  if (in_sink && sink.size() <= memory_max && can_be_attached())
+    return {bytes, request_->ShareSink(), sink.size()};
+  KeptBytes kept;
+  uint8_t* copy = nullptr;
+  if (padded >= kRegisteredCopyMin) {
+    transport::Shortage why;
+    // Never registers a large buffer on this thread.
+    transport::Lease lease = connection_.poller().messages().buffers().TryAcquire(padded, why);
+    if (lease && lease.size_bytes() <= memory_max) {
+      copy = lease.data();
+      kept.memory_bytes = lease.size_bytes();
+      kept.owner = std::make_shared<const transport::Lease>(std::move(lease));
+    }
+  }
+  if (copy == nullptr) {
+    auto words = std::make_shared_for_overwrite<uint64_t[]>(padded / sizeof(uint64_t));
+    copy = reinterpret_cast<uint8_t*>(words.get());
+    kept.memory_bytes = padded;
+    kept.owner = std::move(words);
+  }
+  memset(copy + padded - sizeof(uint64_t), 0, sizeof(uint64_t));
+  memcpy(copy, bytes.begin(), bytes.size());
+  kept.bytes = capnp::Data::Reader(copy, bytes.size());
+  return kept;
+}
+
+std::shared_ptr<const void> ServerCall::KeepRequest() {
+  if (kept_request_ == nullptr) kept_request_ = std::move(own_request_);
+  return kept_request_;
+}
+
+std::shared_ptr<Channel> ServerCall::NoPeer() const {
+  const bool offered = connection_.serving().gate != nullptr;
+  const char* const why =
+      offered ? "the handler is of a service that a client offers; call the server with the client's channel"
+              : "the client offers no services (ChannelOptions::services), or is connected for its own calls "
+                "only";
+  return NullChannel(
+      {connection_.runtime(), &connection_.poller(), connection_.peer_address(),
+       absl::StrCat("the stub has no channel: ServerContext::peer() returned null in the handler of ",
+                    method().name, ", because ", why)});
+}
+
+// ---- Deadline and cancellation.
+
+absl::Duration ServerCall::TimeRemaining() const {
+  if (cancelled_.load(std::memory_order_acquire)) return absl::ZeroDuration();
+  if (deadline_ns_ == transport::kNever) return absl::InfiniteDuration();
+  return absl::Nanoseconds(std::max<int64_t>(0, deadline_ns_ - connection_.poller().environment().NowNs()));
+}
+
+// A poller that runs this very handler receives no cancellation meanwhile, so the clock is read, too.
+bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuration(); }
+
+void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    on_cancel_.swap(callback);  // The previous callback is destroyed after the lock is released.
+    has_on_cancel_.store(true, std::memory_order_relaxed);
+    if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
+  }
+  refs_.fetch_add(1, std::memory_order_relaxed);
+  Post(&cancel_item_);
+}
+
+void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }
+
+std::shared_ptr<CancelScope> ServerCall::Scope() {
+  std::shared_ptr<CancelScope> scope;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    if (scope_ == nullptr) scope_ = std::make_shared<CancelScope>(trace_);
+    scope = scope_;
+    has_on_cancel_.store(true, std::memory_order_relaxed);
+    if (!cancelled_.load(std::memory_order_relaxed)) return scope;
+  }
+  scope->Cancel();
+  return scope;
+}
+
+void ServerCall::Cancel() {
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    cancelled_.store(true, std::memory_order_release);
+    if (on_cancel_ == nullptr && scope_ == nullptr) return;
+    due_scope_ = scope_;
+    on_cancel_is_due_ = true;
+    refs_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (connection_.poller().MayCallOut()) return RunOnCancel();
+  connection_.RunOnCancelSoon(*this);
+}
+
+void ServerCall::Abandon(transport::HeldByHost request_memory) {
+  abandoned_ = true;
+  abandoned_memory_ = std::move(request_memory);
+}
+
+void ServerCall::RunOnCancel() {
+  std::shared_ptr<CancelScope> scope;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    scope = std::move(due_scope_);
+  }
+  // First: a cancelled call's callback may finish this call, or set another OnCancel() callback.
+  if (scope != nullptr) scope->Cancel();
+  absl::AnyInvocable<void()> callback;
+  {
+    absl::MutexLock lock(&cancel_mutex_);
+    on_cancel_is_due_ = false;
+    callback = std::exchange(on_cancel_, nullptr);
+  }
+  if (callback) CallOnCancel(callback);
+  {
+    const transport::Poller::NoCallOut wait(connection_.poller());
+    callback = nullptr;  // It may own the DeferredCall.
+  }
+  Unref();
+}
+
+// The callback may use the service, which may be destroyed once its server, or its channel, has ended.
+void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
+  const HandlerGate::Entry inside(connection_.serving().handlers);
+  CallbackGate* const gate = connection_.serving().gate.get();
+  if (!inside || (gate != nullptr && !gate->Enter())) return;
+  const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",
+                                       entry_->method->name);
+  CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
+  if (gate != nullptr) gate->Leave();
+}
+
+void ServerCall::ForgetOnCancel() {
+  if (!has_on_cancel_.load(std::memory_order_relaxed)) return;
+  has_on_cancel_.store(false, std::memory_order_relaxed);
+  absl::AnyInvocable<void()> callback;  // Destroyed after the lock is released.
+  std::shared_ptr<CancelScope> scope;
+  absl::MutexLock lock(&cancel_mutex_);
+  callback = std::exchange(on_cancel_, nullptr);
+  scope = std::move(scope_);
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,194 @@
+#ifndef HAWSER_RPC_SERVING_SERVER_CALL_H_
+#define HAWSER_RPC_SERVING_SERVER_CALL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "hawser/rpc/metadata.h"
+#include "hawser/rpc/server_context.h"
+#include "hawser/rpc/service.h"
+#include "hawser/rpc/serving/serving_connection.h"
+#include "hawser/rpc/wire/cancel_scope.h"
+#include "hawser/rpc/wire/interception.h"
+#include "hawser/rpc/wire/tracing.h"
+#include "hawser/transport/poller/called_out.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/wire/exchange.h"
+#include "hawser/transport/wire/message.h"
+
+namespace hawser::internal {
+
+// The stage of a call's handler.
+enum class HandlerStage : uint8_t {
+  kQueued,    // At the executor.
+  kRunning,   // Or it has returned, and its answer is on the way to the poller.
+  kDeferred,  // It has returned; its DeferredCall will answer.
+};
+
+// "running".
+const char* NameOf(HandlerStage stage);
+
+// The implementation of ServerContext: one request, its handler, its answer.
+// Thread:   starts and ends on the poller; in between the handler's thread owns it.
+// Lifetime: owned by its connection, which reuses it after the handler has returned and answered.
+class ServerCall {
+ public:
+  explicit ServerCall(ServingConnection& connection)
+      : connection_(connection),
+        context_(this),
+        answer_item_(this),
+        recycle_item_(this),
+        cancel_item_(this) {}
+  ServerCall(const ServerCall&) = delete;
+  ServerCall& operator=(const ServerCall&) = delete;
+
+  // ---- For the connection, on the poller.
+
+  // Runs the handler, here or on the executor.
+  void Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
+             transport::IncomingMessagePtr request, int64_t deadline_ns);
+  // Before Start(): the request comes with a trace.
+  void NoteTrace() { is_traced_ = true; }
+  // The caller has stopped waiting: notifies the handler.
+  void Cancel();
+  // The connection has answered instead of the handler, whose own answer will be dropped.
+  // `request_memory`: see Connection::DetachRequestMemory().
+  void Abandon(transport::HeldByHost request_memory);
+  bool abandoned() const { return abandoned_; }
+  // Cancels the calls that the handler made on its behalf, and calls the OnCancel() callback, unless the call
+  // has finished meanwhile. Called in a turn of the thread that drives, after Cancel() or RunOnCancelSoon().
+  void RunOnCancel();
+  transport::ExchangeId id() const { return id_; }
+  const Method& method() const { return *entry_->method; }
+  transport::CallId CallIdOf() const;
+  // "12:3.17", see ServerContext::call_id().
+  std::string Id() const;
+  // "call 12:3.17 of tcp://10.0.0.7:51234", for the log.
+  std::string Name() const;
+  // From any thread.
+  HandlerStage stage() const { return stage_.load(std::memory_order_relaxed); }
+  // By the poller's clock.
+  int64_t started_ns() const { return started_ns_; }
+  int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
+  MethodCounts* counts() const { return counts_; }
+  uint64_t request_bytes() const { return request_->body_bytes(); }
+  // Where the time of a call that has taken `all_ns` went. Without an executor it has waited for the handlers
+  // that the poller ran before it in the same turn, until `poller_free_ns`: ServingCounters::handler_end_ns
+  // before its own end.
+  struct Times {
+    int64_t queued_ns, handler_ns, deferred_ns;
+  };
+  Times TimesOf(int64_t all_ns, int64_t poller_free_ns) const;
+  // Never null.
+  transport::OutgoingMessagePtr TakeReply();
+  // nullptr: the answer has none.
+  const Metadata* metadata_to_send() const { return errs_after_defer_ ? nullptr : reply_metadata_.get(); }
+  // Returns it to its initial state.
+  void Reset();
+
+  // ---- For ServerContext and DeferredCall, which document these.
+
+  transport::IncomingMessage& request() { return *request_; }
+  transport::OutgoingMessage& reply();
+  Metadata& reply_metadata();
+  void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
+    if (trace_ != nullptr && trace_->attributes != nullptr) trace_->attributes->Set(key, value);
+  }
+  absl::Duration TimeRemaining() const;
+  bool cancelled() const;
+  void OnCancel(absl::AnyInvocable<void()> callback);
+  bool deferred() const { return deferred_; }
+  void Defer();
+  KeptBytes KeepBytes(capnp::Data::Reader bytes);
+  std::shared_ptr<const void> KeepRequest();
+  void FinishDeferred(absl::Status status);
+  // The scope of the calls that the handler makes to answer this one.
+  std::shared_ptr<CancelScope> Scope();
+  ServingConnection& connection() { return connection_; }
+  // For ServerContext::peer(): a null pointer that says why it is null.
+  [[gnu::cold]] std::shared_ptr<Channel> NoPeer() const;
+
+ private:
+  class Ticket;
+
+  template <void (ServerCall::*run)()>
+  struct Item final : transport::MailboxItem {
+    explicit Item(ServerCall* owner) : call(owner) {}
+    void Run() override { (call->*run)(); }
+    ServerCall* const call;
+  };
+
+  bool RunsOnExecutor() const {
+    const Serving& serving = connection_.serving();
+    return serving.executor && !(entry_->on_poller && serving.plain);
+  }
+  absl::Status CallHandler();
+  [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
+  // Asks Serving::authorize, which there is.
+  absl::Status Authorize() const;
+  absl::Status RunHandler();
+  [[gnu::noinline, gnu::cold]] void EndInterception(const absl::Status& status);
+  void HandlerReturned(absl::Status status);
+  void Finish(absl::Status status);
+  void FinishOnce(absl::Status status, bool by_handler);
+  void CallOnCancel(absl::AnyInvocable<void()>& callback);
+  void ForgetOnCancel();
+  void RunAnswer();
+  void RunRecycle();
+  void RunCancelSoon();
+  void Unref();
+  void Post(transport::MailboxItem* item);
+
+  ServingConnection& connection_;
+  ServerContext context_;
+  transport::ExchangeId id_;
+  const MethodTable::Entry* entry_ = nullptr;
+  MethodCounts* counts_ = nullptr;  // Those of its method.
+  int64_t started_ns_ = 0;
+  int64_t deadline_ns_ = 0;
+  // When the handler began, if it deferred or is on an executor, and when it returned, if it deferred. Else
+  // 0.
+  std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
+  bool abandoned_ = false;  // Used on the poller.
+  transport::HeldByHost abandoned_memory_;
+  transport::IncomingMessage* request_ = nullptr;
+  transport::IncomingMessagePtr own_request_;  // Or:
+  std::shared_ptr<transport::IncomingMessage> kept_request_;
+  transport::OutgoingMessagePtr reply_;
+  std::unique_ptr<Metadata> reply_metadata_;
+  Interception interception_;
+  TraceRef trace_;          // That of the handler's calls.
+  bool is_traced_ = false;  // The request came with a trace.
+  absl::Status status_;     // The answer's, on the way to the poller.
+  bool deferred_ = false;   // Used on the handler's thread.
+  // The answer is an error that the handler returned after Defer(): the metadata belongs to the
+  // DeferredCall's thread.
+  bool errs_after_defer_ = false;
+  // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an
+  // OnCancel() callback that is due.
+  std::atomic<int> refs_{0};
+  std::atomic<bool> answered_{false};
+  std::atomic<bool> cancelled_{false};
+  std::atomic<HandlerStage> stage_{HandlerStage::kRunning};
+  std::atomic<bool> has_on_cancel_{false};  // A callback, or a scope: calls without one need no lock.
+  absl::Mutex cancel_mutex_;
+  absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
+  bool on_cancel_is_due_ ABSL_GUARDED_BY(cancel_mutex_) = false;
+  std::shared_ptr<CancelScope> scope_ ABSL_GUARDED_BY(cancel_mutex_);  // Null: no call was made for it.
+  // Kept for RunOnCancel(), which may come after the answer.
+  std::shared_ptr<CancelScope> due_scope_ ABSL_GUARDED_BY(cancel_mutex_);
+  Item<&ServerCall::RunAnswer> answer_item_;
+  Item<&ServerCall::RunRecycle> recycle_item_;
+  Item<&ServerCall::RunCancelSoon> cancel_item_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVING_SERVER_CALL_H_

@@ -1,0 +1,235 @@
+#ifndef HAWSER_RPC_SERVING_SERVING_CONNECTION_H_
+#define HAWSER_RPC_SERVING_SERVING_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "hawser/rpc/metadata.h"
+#include "hawser/rpc/options.h"
+#include "hawser/rpc/service.h"
+#include "hawser/rpc/serving/callback_gate.h"
+#include "hawser/rpc/serving/handler_gate.h"
+#include "hawser/rpc/serving/method_counts.h"
+#include "hawser/rpc/serving/server_report.h"
+#include "hawser/rpc/wire/envelope.h"
+#include "hawser/rpc/wire/interception.h"
+#include "hawser/tls/peer_identity.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/connection/connection.h"
+#include "hawser/transport/peer_request.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/runtime.h"
+#include "hawser/transport/security.h"
+#include "hawser/transport/sharing/memory_queue.h"
+
+namespace hawser {
+class Channel;
+}
+
+namespace hawser::internal {
+
+class ServerCall;
+enum class HandlerStage : uint8_t;
+
+// The services, and how their handlers run: the same for every connection of a server, or of a channel that
+// offers services.
+struct Serving {
+  MethodTable methods;
+  ReadLimits read;
+  std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
+  Interceptors interceptors;
+  // Around handlers on the executor, OnCancel() callbacks, and the ends of intercepted calls.
+  mutable HandlerGate handlers;
+  // Encloses all code of the services that a channel offers, which may be destroyed right after the channel.
+  // Null at a server, which ends when `handlers` and its pollers are empty.
+  std::shared_ptr<CallbackGate> gate;
+  std::function<absl::Status(const ServerContext& context)> authorize;  // Empty: every call may run.
+
+  // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that a
+  // further option costs a plain call nothing. Set by the server, when all of them are known.
+  bool plain = false;
+};
+
+// A connection whose requests this process answers: a client's connection at a server, or the reverse
+// connection at a client.
+// Thread:   on the poller.
+// Lifetime: its owner keeps it until OnServingGone(): the connection is closed, and every handler has
+//           answered.
+class ServingConnection final : transport::ConnectionObserver,
+                                transport::RequestHandler,
+                                transport::MemoryQueue::Waiter {
+ public:
+  class Owner {
+   public:
+    virtual void OnServingReady() {}
+    // Once, before OnServingClosed(): the connection is lost. The fabric may still own its memory.
+    virtual void OnServingLost(const absl::Status& why) { (void)why; }
+    // See transport::ConnectionObserver::OnSilent().
+    virtual void OnServingSilent(absl::Duration left) { (void)left; }
+    // Once: an accepted client has sent its first message.
+    virtual void OnServingHeard() {}
+    // Once: no request arrives and no answer leaves any more. Handlers may still run; they were notified.
+    virtual void OnServingClosed(const absl::Status& why) = 0;
+    // Once, the last call. The owner may destroy the connection here.
+    virtual void OnServingGone() = 0;
+    // See ServerContext::peer(). From any thread.
+    virtual std::shared_ptr<Channel> peer() { return nullptr; }
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // `poller` is of `runtime`. `counters` and `owner` outlive this.
+  ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                    std::shared_ptr<const Serving> serving, ServingCounters& counters, Owner& owner);
+  ~ServingConnection();
+  ServingConnection(const ServingConnection&) = delete;
+  ServingConnection& operator=(const ServingConnection&) = delete;
+
+  // Call one of these, once. Not OK: it did not start, and the owner is not called.
+  absl::Status Dial(const SocketAddress& address, const transport::ConnectionOptions& options,
+                    const transport::Handshake& hello, absl::Duration connect_timeout,
+                    const transport::Security& security);
+  absl::Status Accept(transport::PeerRequest request, const transport::ConnectionOptions& options,
+                      const transport::SessionToken& session);
+
+  // Refuses new requests, and closes after the running ones have ended.
+  void Drain();
+  void Close(const absl::Status& why);
+  // See transport::Connection::ExpectEnd().
+  void ExpectEnd() {
+    if (connection_ != nullptr) connection_->ExpectEnd();
+  }
+  // See transport::Connection::PeerIsBusy().
+  void PeerIsBusy(absl::string_view how) {
+    if (connection_ != nullptr) connection_->PeerIsBusy(how);
+  }
+
+  // See transport::Connection::has_unpolled().
+  bool has_unpolled() const { return connection_ != nullptr && connection_->has_unpolled(); }
+
+  // Adds this connection, which has `receive_bytes` of the pool and began at `since_unix_ns`, and its calls.
+  void AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const;
+
+  // The calls of one stage that have not ended, answered or not: "kv.capnp:KeyValue.get from
+  // tcp://10.0.0.7:51234, 12 s old".
+  std::vector<std::string> DescribeCalls(HandlerStage stage) const;
+
+  // ---- For its calls.
+  transport::Poller& poller() { return poller_; }
+  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
+  const Serving& serving() const { return *serving_; }
+  ServingCounters& counters() { return counters_; }
+  const std::string& peer_address() const { return peer_address_; }
+  uint64_t number() const { return number_; }  // Connection::number(); 0 until it is dialed or accepted.
+  // From OnServingReady() on, also after the connection has ended.
+  const PeerIdentity& peer_identity() const { return *peer_identity_; }
+  std::shared_ptr<Channel> peer() const { return owner_.peer(); }
+  // Sends the answer of `call`: its reply if `status` is OK, else an error. Call it once for each call. Sends
+  // nothing if the connection has answered in its place.
+  void Answer(ServerCall& call, const absl::Status& status);
+  // Nothing uses `call` any more. May destroy this.
+  void Recycle(ServerCall& call);
+  // Calls call.RunOnCancel() in the next turn of the thread that drives; `call` is not recycled before.
+  void RunOnCancelSoon(ServerCall& call);
+
+ private:
+  // transport::ConnectionObserver
+  void OnReady(const transport::Handshake& peer) override;
+  void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
+  void OnSilent(absl::Duration left) override { owner_.OnServingSilent(left); }
+  void OnHeard() override;
+  void OnClosed(const absl::Status& why) override;
+
+  // transport::RequestHandler
+  void OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
+                 int64_t deadline_ns) override;
+  void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
+  void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
+
+  // Answers in the place of a handler whose caller has stopped waiting, which frees the slot. The handler
+  // keeps the request, whose memory still counts against the host (HeldByHost). The call counts in
+  // abandoned_calls_ until Recycle().
+  void AnswerFor(ServerCall& call, const absl::Status& why);
+  // "12 s": the time since it arrived.
+  std::string AgeOf(const ServerCall& call) const;
+  // ResourceExhausted: too many handlers still run after their calls have ended.
+  absl::Status CheckAbandoned() const;
+  std::string IdentityText() const;  // Empty: not authenticated.
+  // `call` ends for its caller: with a reply of `response_bytes`, or an error.
+  void CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes);
+  [[gnu::noinline, gnu::cold]] void CountFailure(ServerCall& call, absl::StatusCode code);
+  // Before handler_end_ns says that `call` has ended.
+  [[gnu::noinline, gnu::cold]] void NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns);
+  void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
+  // The envelope of a request that the short way does not decode, because it has metadata, or is malformed.
+  // Empty: it was refused.
+  [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
+      transport::ExchangeId id, const transport::IncomingMessage& request, bool& is_traced);
+  // A method, and what this poller counts of its calls.
+  struct Served {
+    const MethodTable::Entry* entry = nullptr;
+    MethodCounts* counts = nullptr;
+  };
+  // Without an entry: the server has no such method.
+  Served Find(uint64_t interface_id, uint16_t ordinal);
+  absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
+  // `status`, which is Cancelled; DeadlineExceeded with its text if the call's deadline has passed.
+  absl::Status WhyCancelled(const ServerCall& call, const absl::Status& status) const;
+  // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
+  // either side.
+  absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
+  // `metadata`: nullptr: none. Left out if it cannot be sent.
+  void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
+                 const Metadata* metadata = nullptr);
+  // Sends an error in `message`. ResourceExhausted: there was no memory for it.
+  absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
+                           const absl::Status& status, bool not_run, const Metadata* metadata = nullptr);
+  // Sends errors that had found no memory, as far as there is memory now. False: some still wait, for `why`.
+  bool SendOwed(transport::Shortage& why);
+  bool OnMemory(transport::Shortage& why) override;
+  void CheckGone();
+  void OnCancelTimer();
+
+  const std::shared_ptr<transport::Runtime> runtime_;
+  transport::Poller& poller_;
+  const std::shared_ptr<const Serving> serving_;
+  ServingCounters& counters_;
+  Owner& owner_;
+  transport::Connection* connection_ = nullptr;  // Null once it is closed.
+  std::string peer_address_;
+  std::shared_ptr<const PeerIdentity> peer_identity_;  // Not null once it is dialed or accepted.
+  bool draining_ = false;
+  Served last_found_;  // A cache: most callers call one method most of the time.
+  // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that
+  // acknowledges none holds no more of the pool's reserve.
+  struct OwedError {
+    transport::ExchangeId id;
+    absl::Status status;
+    bool not_run;
+  };
+  class ReserveUse;
+  std::deque<OwedError> owed_;
+  std::shared_ptr<ReserveUse> reserve_use_;
+  transport::Timer owed_timer_;
+  std::vector<ServerCall*> by_slot_;                // Not answered yet.
+  std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
+  std::vector<ServerCall*> free_;
+  uint64_t number_ = 0;  // Connection::number().
+  uint64_t requests_ = 0;
+  size_t abandoned_calls_ = 0;          // Answered in their handlers' place, which still run.
+  std::vector<ServerCall*> to_cancel_;  // Their RunOnCancel() is due.
+  transport::Timer cancel_timer_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVING_SERVING_CONNECTION_H_
