@@ -21,6 +21,7 @@
 #include "hawser/rpc/trace.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
+#include "hawser/rpc/wire/read_limits.h"
 
 namespace hawser {
 

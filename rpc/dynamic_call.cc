@@ -10,6 +10,7 @@
 #include "hawser/base/mutex.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/read_limits.h"
 
 namespace hawser {
 namespace {

@@ -4,11 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
-#include "hawser/rpc/channel.h"
-#include "hawser/rpc/client/untyped_call.h"
 #include "hawser/rpc/serving/server_call.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
+#include "hawser/rpc/wire/read_limits.h"
 #include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/runtime.h"
 

@@ -1,8 +1,6 @@
 #ifndef HAWSER_RPC_CLIENT_CALL_HANDLE_H_
 #define HAWSER_RPC_CLIENT_CALL_HANDLE_H_
 
-#include <capnp/any.h>
-
 #include <memory>
 #include <utility>
 
@@ -91,12 +89,6 @@ class CallHandle {
 
 // The program broke a rule of call.h: a CHECK that says `how` and, unless that is null, the method.
 [[noreturn, gnu::cold]] void Misused(const char* how, const char* method);
-
-// The root of a received message. Throws kj::Exception on a malformed one.
-capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
-
-// InvalidArgument: one of `limits`, which are those of `option` ("ServerOptions::read"), is out of its range.
-absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option);
 
 }  // namespace hawser::internal
 

@@ -14,6 +14,7 @@
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/credentials.h"
 #include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/read_limits.h"
 #include "hawser/transport/fabrics.h"
 #include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/wire/handshake.h"

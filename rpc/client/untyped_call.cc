@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
-#include "hawser/base/option_range.h"
 #include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/rpc/client/channel_core.h"
@@ -42,9 +41,6 @@ int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
 // The poller has not computed the deadline yet.
 constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
 
-// The traversal limit that every message has at least: Cap'n Proto's default.
-constexpr uint64_t kTraversalBytes = 8 << 20;
-
 // A message in unregistered memory, for a call that will never be sent. Its pool has neither a limit nor a
 // fabric.
 transport::OutgoingMessagePtr UnsendableMessage() {
@@ -54,19 +50,6 @@ transport::OutgoingMessagePtr UnsendableMessage() {
 }
 
 }  // namespace
-
-capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits) {
-  capnp::ReaderOptions options;
-  options.traversalLimitInWords =
-      (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
-  options.nestingLimit = limits.nesting_max;
-  return message.reader(options).getRoot<capnp::AnyPointer>();
-}
-
-absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option) {
-  return CheckOption(absl::StrCat(option, ".nesting_max"), int64_t{limits.nesting_max}, int64_t{1},
-                     int64_t{std::numeric_limits<int>::max()});
-}
 
 void Misused(const char* how, const char* method) {
   HAWSER_CHECK(false, how, method != nullptr ? absl::StrCat(" (method ", method, ")") : "");

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/probe.h"
 #include "hawser/rpc/client/null_channel.h"
-#include "hawser/rpc/client/untyped_call.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/transport/log/peer_log.h"

@@ -1,0 +1,22 @@
+#ifndef HAWSER_RPC_WIRE_READ_LIMITS_H_
+#define HAWSER_RPC_WIRE_READ_LIMITS_H_
+
+#include <capnp/any.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "hawser/rpc/options.h"
+#include "hawser/transport/wire/message.h"
+
+// How much of a received message its reader follows.
+namespace hawser::internal {
+
+// The root of a received message. Throws kj::Exception on a malformed one.
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+
+// InvalidArgument: one of `limits`, which are those of `option` ("ServerOptions::read"), is out of its range.
+absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_WIRE_READ_LIMITS_H_
