@@ -337,6 +337,10 @@ void UntypedCall::Cancel() {
   core_->poller().Post(&cancel_item_);
 }
 
+absl::AnyInvocable<void()> UntypedCall::Canceller() {
+  return [handle = CallHandle::To(*this)]() mutable { handle.Cancel(); };
+}
+
 Handover::State UntypedCall::Move(Handover::Event event) {
   Handover::State before = handover_.load(std::memory_order_acquire);
   while (true) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -56,6 +57,8 @@ class UntypedCall final : transport::ResponseHandler {
   void Then(Callback&& callback);
   void Unhook();
   void Cancel();
+  // For its scope (CancelScope::Add()).
+  absl::AnyInvocable<void()> Canceller();
 
  private:
   friend class CallHandle;

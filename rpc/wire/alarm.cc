@@ -35,6 +35,10 @@ void Alarm::Start(absl::Duration after) {
   });
 }
 
+absl::AnyInvocable<void()> Alarm::Canceller() {
+  return [keep = shared_from_this()] { keep->Cancel(); };
+}
+
 void Alarm::Cancel() {
   poller_.Run([keep = shared_from_this()] {
     if (keep->self_ == nullptr) return;  // It has rung, or was stopped.

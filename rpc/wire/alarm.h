@@ -33,12 +33,13 @@ class Alarm final : public std::enable_shared_from_this<Alarm> {
 
   // Once. The callback may have run on another thread before this returns. Has no effect after Stop().
   void Start(absl::Duration after);
-  // Its scope is cancelled.
-  void Cancel();
+  // For its scope (CancelScope::Add()).
+  absl::AnyInvocable<void()> Canceller();
   // The callback does not start any more. It may be running on another thread.
   void Stop();
 
  private:
+  void Cancel();
   void Ring();
   // On the poller.
   void Forget();

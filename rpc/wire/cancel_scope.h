@@ -4,17 +4,15 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/rpc/wire/tracing.h"
 
 namespace hawser::internal {
 
-class Alarm;
-class UntypedCall;
-
-// The calls that a handler makes on behalf of its own caller (CallOptions::For()): they are cancelled when
-// that caller stops waiting. So are the alarms that its coroutine waits for.
+// What a handler has under way on behalf of its own caller (CallOptions::For()): the calls that it makes, and
+// the alarms that its coroutine waits for. They are cancelled when that caller stops waiting.
 // Thread:   any.
 // Lifetime: shared by the handler's call and those that it makes.
 class CancelScope {
@@ -26,23 +24,31 @@ class CancelScope {
 
   const TraceRef& trace() const { return trace_; }
 
-  // `call` was sent; Remove() follows before it is used for anything else. False: cancelled already.
-  bool Add(UntypedCall& call);
-  void Remove(UntypedCall& call);
+  // `member`, a call or an alarm, is under way; Remove() follows before it is destroyed, or used for anything
+  // else. Cancel() calls member.Canceller() under the lock, and then, without the lock, the function that
+  // this returned, which keeps `member` until it is destroyed. False: cancelled already.
+  template <typename Member>
+  bool Add(Member& member) {
+    return Add(&member, [](void* self) { return static_cast<Member*>(self)->Canceller(); });
+  }
+  template <typename Member>
+  void Remove(Member& member) {
+    Forget(&member);
+  }
 
-  // As for a call; until Remove().
-  bool Add(Alarm& alarm);
-  void Remove(Alarm& alarm);
-
-  // Cancels all calls and alarms, and those that come later.
+  // Cancels all members, in no order, and those that come later.
   void Cancel();
 
  private:
+  using Canceller = absl::AnyInvocable<void()>;
+
+  bool Add(void* member, Canceller (*canceller)(void* member));
+  void Forget(void* member);
+
   const TraceRef trace_;
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_set<UntypedCall*> calls_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_set<Alarm*> alarms_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<void*, Canceller (*)(void* member)> members_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::internal
