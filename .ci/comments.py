@@ -18,7 +18,7 @@ STILL_WIDE = (
     "base/option_range.h",
     "rpc/client/channel_core.",
     "rpc/client/connection_group.",
-    "rpc/client/null_channel.",
+    "rpc/client/null_channel.cc",
     "rpc/client/untyped_call.",
     "rpc/log.h",
     "rpc/options.h",

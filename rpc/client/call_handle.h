@@ -40,7 +40,7 @@ class CallHandle {
   // Thread: any. In a child after fork(): returns a call that has already failed.
   static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
                         const CallOptions& options);
-  // For a channel that is null: a call that ends with FailedPrecondition. See null_channel.h.
+  // For a channel that is null: a call that ends with FailedPrecondition. See wire/no_channel.h.
   [[gnu::cold]] static CallHandle NewWithoutChannel(const std::shared_ptr<Channel>& null,
                                                     const Method& method, const CallOptions& options);
 

@@ -1,4 +1,4 @@
-#include "hawser/rpc/client/null_channel.h"
+// Calls of a stub whose channel is null: they end with the reason for that (wire/no_channel.h).
 
 #include <utility>
 
@@ -6,17 +6,12 @@
 #include "hawser/base/check.h"
 #include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/wire/no_channel.h"
 #include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
 namespace {
-
-// The deleter of a null channel. It has nothing to delete, and says why.
-struct WhyNull {
-  void operator()(Channel*) const {}
-  NoChannel why;
-};
 
 // Of a channel that is null, but not from ServerContext::peer(): the program's own mistake. Its calls end on the process's
 // runtime for TCP, which every machine has.
@@ -33,14 +28,10 @@ NoChannel WithoutReason() {
 
 }  // namespace
 
-std::shared_ptr<Channel> NullChannel(NoChannel why) {
-  return std::shared_ptr<Channel>(static_cast<Channel*>(nullptr), WhyNull{std::move(why)});
-}
-
 CallHandle CallHandle::NewWithoutChannel(const std::shared_ptr<Channel>& null, const Method& method,
                                          const CallOptions& options) {
-  const WhyNull* const known = std::get_deleter<WhyNull>(null);
-  NoChannel none = known != nullptr ? known->why : WithoutReason();
+  const NoChannel* const known = WhyNull(null);
+  NoChannel none = known != nullptr ? *known : WithoutReason();
   transport::PeerLog::Process().Line(
       LogSeverity::kWarning, method.name,
       absl::StrCat("calling ", method.name, " at ", none.peer_address, ": ", none.why));

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/probe.h"
-#include "hawser/rpc/client/null_channel.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
+#include "hawser/rpc/wire/no_channel.h"
 #include "hawser/transport/log/peer_log.h"
 
 namespace hawser::internal {
