@@ -12,6 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/tls/credentials.h"
@@ -21,7 +22,6 @@ namespace hawser {
 
 class Interceptor;
 class Metadata;
-class Server;
 class ServerContext;
 class Service;
 
@@ -48,6 +48,18 @@ class ScopeRef {
 namespace transport {
 class Runtime;
 }
+namespace internal {
+// What ChannelOptions::server needs of a Server, which is above the channels.
+class RuntimeSource {
+ public:
+  // The runtime that serves, or would serve, URIs of `scheme` over `device`.
+  virtual absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOn(const std::string& scheme,
+                                                                        const std::string& device) = 0;
+
+ protected:
+  ~RuntimeSource() = default;
+};
+}  // namespace internal
 
 // Used by the options below.
 using transport::BufferPoolOptions;
@@ -137,7 +149,7 @@ struct ChannelOptions {
   // channel receives without a copy, and Call::Attach() what the server receives. nullptr: those of the
   // process. Since they share pollers, handlers of the server that run on them cannot Wait() for calls of the
   // channel. The server may end before the channel.
-  Server* server = nullptr;
+  internal::RuntimeSource* server = nullptr;  // A Server*.
   // Memory and pollers given directly; nullptr: those of `server`, or of the process.
   std::shared_ptr<Runtime> runtime = nullptr;
 };

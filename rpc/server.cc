@@ -65,6 +65,11 @@ void Server::FillIn(observe::wire::Snapshot::Builder snapshot) const {
 
 std::string Server::status_url() const { return core_->usable_in_this_process() ? core_->status_url() : ""; }
 
+absl::StatusOr<std::shared_ptr<Runtime>> Server::RuntimeOn(const std::string& scheme,
+                                                           const std::string& device) {
+  return core_->RuntimeOn(scheme, device);
+}
+
 ServerStats Server::stats() const { return core_->usable_in_this_process() ? core_->stats() : ServerStats(); }
 
 }  // namespace hawser

@@ -37,7 +37,7 @@ class ServerCore;
 //           or in a handler on its executor, it would wait for itself: a CHECK.
 // Fork:     in a child after fork() every call fails with FailedPrecondition, or returns nothing, and the
 //           parent's server is not touched. A daemon forks before it makes a server.
-class Server {
+class Server final : public internal::RuntimeSource {
  public:
   explicit Server(ServerOptions options = {});
   ~Server();
@@ -105,7 +105,10 @@ class Server {
   void FillIn(observe::wire::Snapshot::Builder snapshot) const;
 
  private:
-  friend class internal::ServerCore;
+  // internal::RuntimeSource
+  absl::StatusOr<std::shared_ptr<Runtime>> RuntimeOn(const std::string& scheme,
+                                                     const std::string& device) override;
+
   std::shared_ptr<internal::ServerCore> core_;
 };
 

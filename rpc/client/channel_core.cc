@@ -9,7 +9,6 @@
 #include "hawser/base/check.h"
 #include "hawser/base/option_range.h"
 #include "hawser/rpc/client/connection_group.h"
-#include "hawser/rpc/server/server_core.h"
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/credentials.h"
@@ -181,7 +180,7 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ChannelCore::RuntimeFor(cons
                                                                             const ChannelOptions& options) {
   if (options.runtime == nullptr) {
     const std::string device = DeviceTo(uri, options.connection.local_address);
-    if (options.server != nullptr) return ServerCore::Of(*options.server).RuntimeOn(uri.scheme, device);
+    if (options.server != nullptr) return options.server->RuntimeOn(uri.scheme, device);
     return transport::Runtime::Default(uri.scheme, device);
   }
   if (absl::Status status = options.runtime->CheckServes(uri.scheme); !status.ok()) return status;

@@ -22,15 +22,18 @@
 #include "hawser/base/peer_table.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/observe/status_server.h"
-#include "hawser/rpc/server.h"
+#include "hawser/rpc/buffer.h"
+#include "hawser/rpc/options.h"
 #include "hawser/rpc/server/admission.h"
 #include "hawser/rpc/server/listeners.h"
 #include "hawser/rpc/server/session.h"
+#include "hawser/rpc/service.h"
 #include "hawser/rpc/services/health_board.h"
 #include "hawser/rpc/services/introspection.h"
 #include "hawser/rpc/services/perf_service.h"
 #include "hawser/rpc/services/reflection.h"
 #include "hawser/rpc/serving/server_report.h"
+#include "hawser/rpc/stats.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/connection/proof_desk.h"
 #include "hawser/transport/peer_request.h"
@@ -68,7 +71,6 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   void FillIn(observe::wire::Snapshot::Builder snapshot);
   void SetHealth(absl::string_view service, bool serves) { health_->Set(service, serves); }
 
-  static ServerCore& Of(Server& server) { return *server.core_; }
   // The runtime that serves, or would serve, URIs of `scheme` over `device`.
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOn(const std::string& scheme,
                                                                 const std::string& device);
