@@ -349,14 +349,15 @@ class OtlpTraceSink::Writer {
     struct stat file = {};
     if (fstat(file_.get(), &file) == 0 && S_ISREG(file.st_mode) &&
         file.st_size + static_cast<int64_t>(line.size()) > options_.bytes_max) {
-      TellFailure(absl::StrCat("the file has ", file.st_size, " bytes (OtlpTraceSink::Options::bytes_max)"));
+      NotifyFailure(
+          absl::StrCat("the file has ", file.st_size, " bytes (OtlpTraceSink::Options::bytes_max)"));
       return false;
     }
     for (absl::string_view rest = line; !rest.empty();) {
       const ssize_t n = write(file_.get(), rest.data(), rest.size());
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
-        TellFailure(n < 0 ? DescribeErrno(errno) : "nothing was written");
+        NotifyFailure(n < 0 ? DescribeErrno(errno) : "nothing was written");
         is_torn_ = is_torn_ || rest.size() < line.size();
         return false;
       }
@@ -370,7 +371,7 @@ class OtlpTraceSink::Writer {
   }
 
   // Once, until a write succeeds.
-  void TellFailure(absl::string_view why) {
+  void NotifyFailure(absl::string_view why) {
     if (std::exchange(is_failing_, true)) return;
     transport::Log(LogSeverity::kError, absl::StrCat("spans cannot be written to ", options_.path, ": ", why,
                                                      "; they are dropped until they can"));

@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   runtime->buffers_ = std::make_shared<BufferPool>(
       runtime->fabric_, options.pool,
       start_threads ? BufferPool::Threads::kMayStart : BufferPool::Threads::kNone);
-  runtime->pull_ledger_ = std::make_unique<PullLedger>(*runtime->buffers_);
+  runtime->read_ledger_ = std::make_unique<ReadLedger>(*runtime->buffers_);
   runtime->cores_ = CoresNear(*runtime->fabric_);
   if (runtime->cores_.empty()) runtime->cores_ = CoresOfRuntime();
   const std::vector<int>& bound = options.poller.cores;
@@ -125,7 +125,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
 }
 
 absl::StatusOr<std::unique_ptr<Poller>> Runtime::NewPoller(const PollerOptions& options) {
-  return Poller::Create(fabric_, MessagePool::Create(buffers_), *pull_ledger_, options, *environment_);
+  return Poller::Create(fabric_, MessagePool::Create(buffers_), *read_ledger_, options, *environment_);
 }
 
 absl::Status Runtime::StartNear(Poller& poller) const {

@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/security.h"
-#include "hawser/transport/sharing/pull_ledger.h"
+#include "hawser/transport/sharing/read_ledger.h"
 #include "hawser/transport/wire/message.h"
 #include "hawser/transport/wire/options.h"
 
@@ -114,7 +114,7 @@ class Runtime {
   std::shared_ptr<fabric::Fabric> fabric_;
   std::shared_ptr<Runtime> prove_over_;
   std::shared_ptr<BufferPool> buffers_;
-  std::unique_ptr<PullLedger> pull_ledger_;
+  std::unique_ptr<ReadLedger> read_ledger_;
   std::set<int> cores_;  // Where threads run that PollerOptions::cores does not bind. Empty: anywhere.
   absl::Mutex start_mutex_;
   int64_t start_again_ns_ ABSL_GUARDED_BY(start_mutex_) = 0;  // No poller is started before.

@@ -30,7 +30,7 @@ class PublishedPages : public PlainPages {
     subscribers_.erase(name);
   }
 
-  void Tell(uint64_t number) {
+  void Notify(uint64_t number) {
     absl::MutexLock lock(&mutex_);
     for (const auto& [name, peer] : subscribers_) {
       auto call = SubscriberStub(peer).Changed({.timeout = absl::Seconds(5)});
@@ -84,7 +84,7 @@ absl::Status Follow(const std::string& uri, Cache& cache, PublishedPages& store)
   absl::Status subscribed = pages.Subscribe().Send().Wait().status();
   // end of snippet
   if (!subscribed.ok()) return subscribed;
-  store.Tell(7);
+  store.Notify(7);
   cache.changed.WaitForNotification();
   EXPECT_EQ(store.subscribers(), 1u);
   return absl::OkStatus();

@@ -91,7 +91,7 @@ class RawQueuePair final : private fabric::ConnectionHandler {
   uint32_t room() const { return send_depth_ - (posted_ - retired_); }
 
   void OnEstablished(absl::string_view private_data) override;
-  std::string OnCannotAccept(const absl::Status& why) override { return std::string(why.message()); }
+  std::string OnAcceptFailed(const absl::Status& why) override { return std::string(why.message()); }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
   void OnDisconnected(const absl::Status& why) override;
 

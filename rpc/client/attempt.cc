@@ -176,17 +176,17 @@ void Attempt::OnLinkReady(Link& link) {
 // The reverse connection is not up yet. A server that is shutting down is treated as one that is absent.
 void Attempt::OnLinkGoingAway(Link& link) {
   const absl::Status why = absl::UnavailableError(absl::StrCat(uri_.host, ": the server is shutting down"));
-  OnLinkDown(link, why);
+  OnLinkLost(link, why);
   link.Close(why);
 }
 
-void Attempt::OnLinkDown(Link& link, const absl::Status& why) {
+void Attempt::OnLinkLost(Link& link, const absl::Status& why) {
   Note(why);
   owner_->Retire(Take(link));
   TryNext();
 }
 
 // Never called, because the attempt removes each link before.
-void Attempt::OnLinkGone(Link&) {}
+void Attempt::OnLinkEnded(Link&) {}
 
 }  // namespace hawser::internal

@@ -29,7 +29,7 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
     // One of these two, once. Start() may call OnAttemptFailed() before it returns.
     virtual void OnAttemptConnected(std::unique_ptr<Link> link) = 0;
     virtual void OnAttemptFailed(const absl::Status& why) = 0;
-    // Takes over `link`, which is not used any more, and observes it until OnLinkGone().
+    // Takes over `link`, which is not used any more, and observes it until OnLinkEnded().
     virtual void Retire(std::unique_ptr<Link> link) = 0;
 
    protected:
@@ -64,8 +64,8 @@ class Attempt final : public std::enable_shared_from_this<Attempt>, public Resol
   // Link::Observer
   void OnLinkReady(Link& link) override;
   void OnLinkGoingAway(Link& link) override;
-  void OnLinkDown(Link& link, const absl::Status& why) override;
-  void OnLinkGone(Link& link) override;
+  void OnLinkLost(Link& link, const absl::Status& why) override;
+  void OnLinkEnded(Link& link) override;
 
   std::shared_ptr<transport::Runtime> runtime_;
   transport::Poller& poller_;

@@ -242,7 +242,7 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
                                           absl::StrCat("the deadline passed before it could be sent again",
                                                        poller_.WhyLate(call.deadline_ns_))));
                 }),
-      tell_timer_([this] { Tell(); }) {}
+      notify_timer_([this] { Notify(); }) {}
 
 ChannelCore::Member::Member(ChannelCore& core, std::shared_ptr<ConnectionGroup> of, size_t its_number)
     : group(std::move(of)),
@@ -254,7 +254,7 @@ ChannelCore::Member::Member(ChannelCore& core, std::shared_ptr<ConnectionGroup> 
                     absl::StrCat("the deadline passed while another connection of the channel carried it",
                                  core.poller_.WhyLate(call.deadline_ns_)));
               }),
-      late_timer([&core] { core.OnFirstAttemptsLate(); }),
+      late_timer([&core] { core.OnFirstAttemptsTimeout(); }),
       redeal_timer([&core] { core.Redeal(); }) {}
 
 ChannelCore::~ChannelCore() = default;
@@ -287,7 +287,7 @@ absl::Status ChannelCore::HeldUp(const transport::CalledOut::Call& by) const {
 }
 
 // A thread that waits for the first attempts drives this poller, or its own thread does; another connection's may be held.
-void ChannelCore::OnFirstAttemptsLate() {
+void ChannelCore::OnFirstAttemptsTimeout() {
   if (first_attempt_done_.is_set()) return;
   const std::optional<transport::CalledOut::Call> call = member_->group->HoldsFirstAttempt();
   if (call.has_value()) return EndFirstAttempt(HeldUp(*call));
@@ -331,7 +331,7 @@ void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
   if (callback == nullptr || !poller_.usable_in_this_process()) return;
   poller_.Run([core = shared_from_this(), callback = std::move(callback)]() mutable {
     core->on_closed_.push_back(std::move(callback));
-    if (core->closed()) core->TellSoon();
+    if (core->closed()) core->ScheduleNotify();
   });
 }
 
@@ -470,7 +470,7 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
   call.next_ = nullptr;
   (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = &call;
   ended_last_ = &call;
-  TellSoon();
+  ScheduleNotify();
 }
 
 // ---- Connecting.
@@ -591,7 +591,7 @@ void ChannelCore::OnLinkGoingAway(Link& link) {
   CloseOldestLinks();
 }
 
-void ChannelCore::OnRefusedUnrun(transport::Connection& connection) {
+void ChannelCore::OnCallNotRun(transport::Connection& connection) {
   poller_.AssertHeld();
   if (link_ != nullptr && link_->Carries(connection)) OnLinkGoingAway(*link_);
 }
@@ -609,7 +609,7 @@ void ChannelCore::CloseOldestLinks() {
   }
 }
 
-void ChannelCore::OnLinkDown(Link& link, const absl::Status& why) {
+void ChannelCore::OnLinkLost(Link& link, const absl::Status& why) {
   poller_.AssertHeld();
   if (&link != link_.get()) return;
   if (dials_) return Lose(link, why);
@@ -633,7 +633,7 @@ void ChannelCore::Lose(Link& link, const absl::Status& why) {
   Connect();
 }
 
-void ChannelCore::OnLinkGone(Link& link) {
+void ChannelCore::OnLinkEnded(Link& link) {
   poller_.AssertHeld();
   const auto at = std::find_if(old_links_.begin(), old_links_.end(),
                                [&](const auto& each) { return each.get() == &link; });
@@ -709,7 +709,7 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
     news_.emplace_back(*to, why);
   }
   if (*to != ChannelState::kConnecting) OnFirstAttempt(why);
-  TellSoon();
+  ScheduleNotify();
 }
 
 void ChannelCore::OnFirstAttempt(const absl::Status& why) {
@@ -727,20 +727,20 @@ void ChannelCore::EndFirstAttempt(const absl::Status& why) {
   first_attempt_done_.Set();
 }
 
-void ChannelCore::TellNewsOfGroup() {
+void ChannelCore::NotifyGroupNews() {
   poller_.AssertHeld();
   for (auto& news : member_->group->TakeNews()) news_.push_back(std::move(news));
-  if (!news_.empty()) TellSoon();
+  if (!news_.empty()) ScheduleNotify();
 }
 
-void ChannelCore::TellSoon() {
+void ChannelCore::ScheduleNotify() {
   poller_.AssertHeld();
-  if (tell_timer_.is_set()) return;
+  if (notify_timer_.is_set()) return;
   if (self_ == nullptr) self_ = shared_from_this();  // ReleaseSelf() may have released it.
-  poller_.timers().Set(tell_timer_, poller_.now_ns());
+  poller_.timers().Set(notify_timer_, poller_.now_ns());
 }
 
-void ChannelCore::Tell() {
+void ChannelCore::Notify() {
   poller_.AssertHeld();
   const std::shared_ptr<ChannelCore> keep = shared_from_this();
   for (const auto& change :
@@ -753,7 +753,7 @@ void ChannelCore::Tell() {
   }
   if (!HandOverSome()) {
     // The rest follows in the next turn.
-    poller_.timers().Set(tell_timer_, poller_.now_ns() + 1);
+    poller_.timers().Set(notify_timer_, poller_.now_ns() + 1);
     return;
   }
   if (closed()) {
@@ -779,7 +779,7 @@ bool ChannelCore::HandOverSome() {
 
 // Nothing in flight refers to this any more: only calls and the Channel own it.
 void ChannelCore::ReleaseSelf() {
-  if (!closed() || link_ != nullptr || !old_links_.empty() || tell_timer_.is_set()) return;
+  if (!closed() || link_ != nullptr || !old_links_.empty() || notify_timer_.is_set()) return;
   const std::shared_ptr<ChannelCore> last = std::move(self_);
   // Not earlier: until here callbacks of its calls may run, and the server's owner must outlive them.
   if (on_gone_) std::exchange(on_gone_, nullptr)();

@@ -117,13 +117,13 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // It dials again when its connection is lost, or the server goes away.
   bool reconnects() const { return dials_ && !closed(); }
   // The server of `connection` has refused a call without running it: it is going away.
-  void OnRefusedUnrun(transport::Connection& connection);
+  void OnCallNotRun(transport::Connection& connection);
 
   bool closed() const { return state_.load(std::memory_order_relaxed) == ChannelState::kClosed; }
   const absl::Status& why_closed() const { return why_closed_; }
   // Sends `call`, queues it, or ends it.
   void Start(UntypedCall& call);
-  // `call` was sent and will be again, once OnRequestBack() has brought its request.
+  // `call` was sent and will be again, once OnRequestReturned() has brought its request.
   void AwaitRequest(UntypedCall& call);
   // Removes `call` from the queue that it waits in.
   void Forget(UntypedCall& call);
@@ -139,7 +139,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // The first attempt of the channel has ended, or is not waited for any more.
   void EndFirstAttempt(const absl::Status& why);
-  void TellNewsOfGroup();
+  void NotifyGroupNews();
   // Another connection is ready. Unless this one is, it sends the calls that wait here.
   void Redeal();
   // No connection is ready, nor in its first attempt: calls that do not wait for longer fail, unless this one is trying.
@@ -169,7 +169,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   bool SendBeside(UntypedCall& call);
   void FailQueued();
   void OnFirstAttempt(const absl::Status& why);
-  void OnFirstAttemptsLate();
+  void OnFirstAttemptsTimeout();
   // Why Connect() does not wait any longer.
   absl::Status HeldUp(const transport::CalledOut::Call& by) const;
   void CloseOnceIdle();
@@ -180,8 +180,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void CloseNow(const absl::Status& why);
   void SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity);
   void Move(ChannelEvent event, const absl::Status& why);
-  void TellSoon();
-  void Tell();
+  void ScheduleNotify();
+  void Notify();
   bool HandOverSome();
   void ReleaseSelf();
 
@@ -194,8 +194,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void OnLinkReady(Link& link) override;
   void OnLinkSlotFree(Link& link) override;
   void OnLinkGoingAway(Link& link) override;
-  void OnLinkDown(Link& link, const absl::Status& why) override;
-  void OnLinkGone(Link& link) override;
+  void OnLinkLost(Link& link, const absl::Status& why) override;
+  void OnLinkEnded(Link& link) override;
 
   // What one of several connections has. A channel with one does without its 300 bytes.
   struct Member {
@@ -261,7 +261,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   UntypedCall* ended_last_ = nullptr;
   std::vector<std::pair<ChannelState, absl::Status>> news_;
   std::vector<absl::AnyInvocable<void()>> on_closed_;
-  transport::Timer tell_timer_;
+  transport::Timer notify_timer_;
 };
 
 }  // namespace hawser::internal

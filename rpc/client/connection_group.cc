@@ -80,7 +80,7 @@ void ConnectionGroup::OnEvent(size_t number, ChannelEvent event, ChannelState to
       news_.emplace_back(all, why);
     }
   }
-  if (has_news) Post(0, &ChannelCore::TellNewsOfGroup);
+  if (has_news) Post(0, &ChannelCore::NotifyGroupNews);
   for (size_t other = 0; other < members_.size(); ++other) {
     if (other == number) continue;
     if (event == ChannelEvent::kConnected) Post(other, &ChannelCore::Redeal);

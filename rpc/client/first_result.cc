@@ -50,7 +50,7 @@ bool FirstResult::Suspend(std::coroutine_handle<> waiting, absl::Duration time) 
     if (IsDecidedLocked()) return false;
     waiting_ = waiting;
     const uint64_t wait = ++wait_;
-    if (time != absl::InfiniteDuration()) alarm = new_alarm_([keep, wait](bool) { keep->OnTime(wait); });
+    if (time != absl::InfiniteDuration()) alarm = new_alarm_([keep, wait](bool) { keep->OnTimeout(wait); });
     alarm_ = alarm;
   }
   if (alarm != nullptr) alarm->Start(time);
@@ -91,7 +91,7 @@ void FirstResult::OnEnd(absl::StatusOr<transport::IncomingMessagePtr>&& message,
   if (waiting) waiting.resume();
 }
 
-void FirstResult::OnTime(uint64_t wait) {
+void FirstResult::OnTimeout(uint64_t wait) {
   std::coroutine_handle<> waiting;
   {
     absl::MutexLock lock(&mutex_);

@@ -45,7 +45,7 @@ class FirstResult final : public std::enable_shared_from_this<FirstResult> {
  private:
   bool IsDecidedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return has_reply_ || under_way_ == 0; }
   void OnEnd(absl::StatusOr<transport::IncomingMessagePtr>&& message, const ReadLimits& limits);
-  void OnTime(uint64_t wait);
+  void OnTimeout(uint64_t wait);
 
   mutable absl::Mutex mutex_;
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;

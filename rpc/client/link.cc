@@ -105,7 +105,7 @@ void Link::OnServingReady() {
 }
 
 // A client cannot be probed: it does not listen.
-void Link::OnSilent(absl::Duration left) {
+void Link::OnPeerSilent(absl::Duration left) {
   if (!dialed_ || closing() || probe_ != nullptr) return;
   SessionProbe::Owner& owner = *this;
   auto probe = std::make_unique<SessionProbe>(poller_, owner);
@@ -124,7 +124,7 @@ void Link::OnProbeAnswer(const absl::Status& answer) {
   }
 }
 
-void Link::OnProbeGone() {
+void Link::OnProbeEnded() {
   probe_.reset();
   CheckGone();
 }
@@ -146,7 +146,7 @@ void Link::OnServingLost(const absl::Status& why) {
                                  absl::string_view(why.message()))));
 }
 
-void Link::OnServingGone() {
+void Link::OnServingEnded() {
   reverse_.reset();
   poller_.AddAsyncInterest(-1);
   CheckGone();
@@ -155,13 +155,13 @@ void Link::OnServingGone() {
 void Link::Down(const absl::Status& why) {
   if (std::exchange(down_, true)) return;
   ready_ = false;
-  observer_->OnLinkDown(*this, why);
+  observer_->OnLinkLost(*this, why);
   Close(why);
 }
 
 // The last step of an event handler, because it may destroy this.
 void Link::CheckGone() {
-  if (forward_ == nullptr && reverse_ == nullptr && probe_ == nullptr) observer_->OnLinkGone(*this);
+  if (forward_ == nullptr && reverse_ == nullptr && probe_ == nullptr) observer_->OnLinkEnded(*this);
 }
 
 }  // namespace hawser::internal

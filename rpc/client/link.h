@@ -22,7 +22,7 @@ namespace hawser::internal {
 // reverse connection would wait for ever for the server's calls. When one is silent, the link asks the server
 // whether the session's poller is only busy; if so, both stay.
 // Thread:   on the poller.
-// Lifetime: its owner keeps it until OnLinkGone().
+// Lifetime: its owner keeps it until OnLinkEnded().
 class Link final : transport::ConnectionObserver, ServingConnection::Owner, SessionProbe::Owner {
  public:
   class Observer {
@@ -34,9 +34,9 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
     virtual void OnLinkGoingAway(Link& link) { (void)link; }
     // Once: one of the connections is lost, or failed to connect; the other one is being closed. Their calls
     // have ended. The fabric may still own their memory.
-    virtual void OnLinkDown(Link& link, const absl::Status& why) = 0;
+    virtual void OnLinkLost(Link& link, const absl::Status& why) = 0;
     // Once, the last call: nothing uses the link any more. The observer may destroy it here.
-    virtual void OnLinkGone(Link& link) = 0;
+    virtual void OnLinkEnded(Link& link) = 0;
 
    protected:
     ~Observer() = default;
@@ -75,7 +75,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   // Takes no new calls, and closes after the last one.
   void Drain();
   void Close(const absl::Status& why);
-  // It is lost, or closed: OnLinkGone() follows soon.
+  // It is lost, or closed: OnLinkEnded() follows soon.
   bool closing() const { return down_ || closed_; }
 
  private:
@@ -83,20 +83,20 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   void OnReady(const transport::Handshake& peer) override;
   void OnSlotFree() override { observer_->OnLinkSlotFree(*this); }
   void OnGoingAway() override { observer_->OnLinkGoingAway(*this); }
-  void OnSilent(absl::Duration left) override;
+  void OnPeerSilent(absl::Duration left) override;
   void OnLost(const absl::Status& why) override { Down(why); }
   void OnClosed(const absl::Status& why) override;
 
   // ServingConnection::Owner, of the reverse one.
   void OnServingReady() override;
-  void OnServingSilent(absl::Duration left) override { OnSilent(left); }
+  void OnServingPeerSilent(absl::Duration left) override { OnPeerSilent(left); }
   void OnServingLost(const absl::Status& why) override;
   void OnServingClosed(const absl::Status&) override {}
-  void OnServingGone() override;
+  void OnServingEnded() override;
 
   // SessionProbe::Owner
   void OnProbeAnswer(const absl::Status& answer) override;
-  void OnProbeGone() override;
+  void OnProbeEnded() override;
 
   absl::Status DialReverse(const transport::SessionToken& session);
   void BecomeReady();

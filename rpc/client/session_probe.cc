@@ -44,7 +44,7 @@ void SessionProbe::OnLost(const absl::Status& why) {
 
 void SessionProbe::OnClosed(const absl::Status&) {
   connection_ = nullptr;
-  owner_.OnProbeGone();
+  owner_.OnProbeEnded();
 }
 
 }  // namespace hawser::internal

@@ -14,7 +14,7 @@ namespace hawser::internal {
 // (transport::Role::kProbe), which the server rejects; the rejection is the answer. The server's listening
 // poller gives it, which no handler can hold.
 // Thread:   on the poller.
-// Lifetime: its owner keeps it until OnProbeGone().
+// Lifetime: its owner keeps it until OnProbeEnded().
 class SessionProbe final : transport::ConnectionObserver {
  public:
   class Owner {
@@ -23,7 +23,7 @@ class SessionProbe final : transport::ConnectionObserver {
     // server has no such session. Anything else: it is not busy, does not answer, or knows no probes.
     virtual void OnProbeAnswer(const absl::Status& answer) = 0;
     // Once, the last call. The owner may destroy the probe here.
-    virtual void OnProbeGone() = 0;
+    virtual void OnProbeEnded() = 0;
 
    protected:
     ~Owner() = default;

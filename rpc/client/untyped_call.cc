@@ -429,7 +429,7 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   const absl::StatusOr<MetadataView> metadata = MetadataIn(**response, envelope->metadata_segment);
   if (!metadata.ok()) return End(Error(absl::StatusCode::kDataLoss, metadata.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
-  if (envelope->not_run) return OnRefusedUnrun(*connection, DecodeStatus(envelope->code, **response));
+  if (envelope->not_run) return OnCallNotRun(*connection, DecodeStatus(envelope->code, **response));
   absl::Status error = DecodeStatus(envelope->code, **response);
   SetMetadata(error, *metadata);
   End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
@@ -437,7 +437,7 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
 
 // The client may resend the call, whatever its method, because this server did not run it. It has not been cancelled: a cancel
 // ends a call that was sent at once, and takes no answer any more.
-void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status why) {
+void UntypedCall::OnCallNotRun(transport::Connection& connection, absl::Status why) {
   // If it was sent before, that server may have run it.
   if (resends_ == 0) was_sent_ = false;
   const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
@@ -445,15 +445,15 @@ void UntypedCall::OnRefusedUnrun(transport::Connection& connection, absl::Status
   if (!comes_back) {
     SetWasSent(why, was_sent_);
     End(std::move(why));
-    return core->OnRefusedUnrun(connection);
+    return core->OnCallNotRun(connection);
   }
   core->AwaitRequest(*this);
-  core->OnRefusedUnrun(connection);
+  core->OnCallNotRun(connection);
   if (request_ != nullptr) SendAgain();
 }
 
 void UntypedCall::OnFailure(const absl::Status& why) {
-  // The fabric may still read the request. OnRequestBack() is called when it no longer does, whatever the
+  // The fabric may still read the request. OnRequestReturned() is called when it no longer does, whatever the
   // call's result.
   const bool comes_back = std::exchange(request_comes_back_, false);
   if (comes_back) AddRef();
@@ -478,7 +478,7 @@ bool UntypedCall::WantsRequestBackAfter(const transport::IncomingMessage& error)
   return request_comes_back_;
 }
 
-void UntypedCall::OnRequestBack(transport::OutgoingMessagePtr request) {
+void UntypedCall::OnRequestReturned(transport::OutgoingMessagePtr request) {
   // kSent: before OnResponse().
   if (stage_ == Stage::kReturning || stage_ == Stage::kSent) request_ = std::move(request);
   if (stage_ == Stage::kReturning) SendAgain();

@@ -120,7 +120,7 @@ class UntypedCall final : transport::ResponseHandler {
   // transport::ResponseHandler
   void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
   absl::string_view name() const override { return method_.name; }
-  void OnRequestBack(transport::OutgoingMessagePtr request) override;
+  void OnRequestReturned(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
 
@@ -143,7 +143,7 @@ class UntypedCall final : transport::ResponseHandler {
 
   // The fabric has returned its request.
   void SendAgain();
-  void OnRefusedUnrun(transport::Connection& connection, absl::Status why);
+  void OnCallNotRun(transport::Connection& connection, absl::Status why);
   void OnFailure(const absl::Status& why);
   // It has its result: hands it over now or, where no callback may run, in the next turn.
   void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);

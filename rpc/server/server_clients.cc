@@ -199,7 +199,7 @@ void ServerCore::AcceptClient(const Pollers& pollers, ServingPoller& on, transpo
   }
   if (!session.Accept(std::move(request)).ok()) {
     ConnectionEnded(place);
-    OnSessionGone(session);
+    OnSessionEnded(session);
   }
 }
 
@@ -233,17 +233,17 @@ Session* ServerCore::FindSession(const transport::SessionToken& token) ABSL_NO_T
   return found == sessions_.end() ? nullptr : found->second.get();
 }
 
-void ServerCore::OnSessionHeard(Session& session) {
+void ServerCore::OnSessionFirstMessage(Session& session) {
   absl::MutexLock lock(&mutex_);
   admission_.RemoveNewcomer(session);
 }
 
-void ServerCore::OnSessionClosed(Session& session) {
-  OnSessionHeard(session);  // It sends no more messages, so it is no newcomer any more.
+void ServerCore::OnSessionLost(Session& session) {
+  OnSessionFirstMessage(session);  // It sends no more messages, so it is no newcomer any more.
   ConnectionEnded(session.place());
 }
 
-void ServerCore::OnReverseGone(const Admission::Place& place) { ReleaseConnection(place); }
+void ServerCore::OnReverseEnded(const Admission::Place& place) { ReleaseConnection(place); }
 
 void ServerCore::ReleaseConnection(const Admission::Place& place) {
   ConnectionEnded(place);
@@ -257,7 +257,7 @@ void ServerCore::ConnectionEnded(const Admission::Place& place) {
   if (NoConnections()) ended_.SignalAll();
 }
 
-void ServerCore::OnSessionGone(Session& session) {
+void ServerCore::OnSessionEnded(Session& session) {
   std::shared_ptr<ServerCore> self;
   std::unique_ptr<Session> gone;  // Destroyed after the lock is released.
   {

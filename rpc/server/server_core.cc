@@ -93,7 +93,7 @@ void ServerCore::End() {
     next = environment_.Now() + patience;
   }
   for (ServingPoller* serving : ServingPollers()) {
-    // When the poller runs this, OnSessionGone() of the last session has returned.
+    // When the poller runs this, OnSessionEnded() of the last session has returned.
     RunAndWait(serving->poller, [serving] {
       serving->poller.timers().Cancel(serving->gather_timer);
       serving->poller.AddAsyncInterest(-1);
@@ -186,14 +186,14 @@ absl::StatusOr<std::string> ServerCore::ListenOn(transport::Uri uri) {
     absl::MutexLock lock(&mutex_);
     is_first = phase_ == Phase::kServing && !std::exchange(tells_serving_, true);
   }
-  if (is_first) TellServing(address);
+  if (is_first) NotifyServing(address);
   bool stops_again = false;
   if (is_first) {
     absl::MutexLock lock(&mutex_);
-    told_serving_ = phase_ == Phase::kServing;
-    stops_again = !told_serving_;  // A Shutdown() in between has told nothing.
+    notified_serving_ = phase_ == Phase::kServing;
+    stops_again = !notified_serving_;  // A Shutdown() in between has told nothing.
   }
-  if (stops_again) TellStopping();
+  if (stops_again) NotifyStopping();
   return address;
 }
 
@@ -340,7 +340,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
     return MisplacedWait("Server::Shutdown()",
                          ", of that server: it would wait for itself; let another thread call it");
   }
-  bool told_serving;
+  bool notified_serving;
   {
     absl::MutexLock lock(&mutex_);
     if (phase_ != Phase::kServing) {  // Another thread is shutting it down.
@@ -348,10 +348,10 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
       return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
     }
     phase_ = Phase::kDraining;
-    told_serving = told_serving_;
+    notified_serving = notified_serving_;
     if (status_ != nullptr) status_->StopListening();
   }
-  if (told_serving) TellStopping();
+  if (notified_serving) NotifyStopping();
   // While the connections are there still, and before clients look for another server.
   health_->Close(deadline);
   perf_.Close();

@@ -209,7 +209,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   // Closes a newcomer, to make room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
   void ConnectionEnded(const Admission::Place& place);
-  // The place of a session stays taken until OnSessionGone().
+  // The place of a session stays taken until OnSessionEnded().
   void ReleaseConnection(const Admission::Place& place);
 
   // ---- What a snapshot asks the pollers: server_gathering.cc.
@@ -243,10 +243,10 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   std::vector<SocketAddress> listening() const override { return listeners_.socket_addresses(); }
 
   // Session::Owner
-  void OnSessionHeard(Session& session) override;
-  void OnSessionClosed(Session& session) override;
-  void OnSessionGone(Session& session) override;
-  void OnReverseGone(const Admission::Place& place) override;
+  void OnSessionFirstMessage(Session& session) override;
+  void OnSessionLost(Session& session) override;
+  void OnSessionEnded(Session& session) override;
+  void OnReverseEnded(const Admission::Place& place) override;
 
   const ForkMark fork_mark_;
   const ServerOptions options_;
@@ -275,7 +275,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   bool has_built_ins_ ABSL_GUARDED_BY(mutex_) = false;
   MethodTable own_methods_ ABSL_GUARDED_BY(mutex_);  // Those before.
   bool tells_serving_ ABSL_GUARDED_BY(mutex_) = false;
-  bool told_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
+  bool notified_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
   // By scheme and device. Loses only what a failed call has made and nothing uses (EndSetUp()), while the server serves.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<observe::StatusServer> status_ ABSL_GUARDED_BY(mutex_);

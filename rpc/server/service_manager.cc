@@ -52,7 +52,7 @@ int Send(const char* path, absl::string_view message) {
 }
 
 // False: the manager wants to know, and could not be told.
-bool Tell(absl::string_view message) {
+bool Notify(absl::string_view message) {
   const char* const path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || path[0] == '\0') return true;
   const int error = Send(path, message);
@@ -71,7 +71,7 @@ bool Tell(absl::string_view message) {
 
 }  // namespace
 
-void TellServing(absl::string_view address) {
+void NotifyServing(absl::string_view address) {
   bool was_ready;
   {
     MutexLock lock(servers.Get().mutex);
@@ -79,18 +79,18 @@ void TellServing(absl::string_view address) {
     was_ready = std::exchange(servers.Get().was_ready, true);
   }
   // A line feed would begin another assignment; an address has none.
-  if (Tell(absl::StrCat(was_ready ? "" : "READY=1\n", "STATUS=serving on ", address, "\n")) || was_ready)
+  if (Notify(absl::StrCat(was_ready ? "" : "READY=1\n", "STATUS=serving on ", address, "\n")) || was_ready)
     return;
   MutexLock lock(servers.Get().mutex);
   servers.Get().was_ready = false;  // The next server tells it.
 }
 
-void TellStopping() {
+void NotifyStopping() {
   {
     MutexLock lock(servers.Get().mutex);
     if (--servers.Get().serving != 0) return;
   }
-  Tell("STOPPING=1\nSTATUS=draining\n");
+  Notify("STOPPING=1\nSTATUS=draining\n");
 }
 
 }  // namespace hawser::internal

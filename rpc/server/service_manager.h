@@ -10,9 +10,9 @@
 namespace hawser::internal {
 
 // A server listens on `address`. READY=1 for the first server of the process, and STATUS for each.
-void TellServing(absl::string_view address);
+void NotifyServing(absl::string_view address);
 // That server stops. STOPPING=1 if no other server of the process serves.
-void TellStopping();
+void NotifyStopping();
 
 }  // namespace hawser::internal
 

@@ -86,7 +86,7 @@ absl::Status Session::AcceptReverse(transport::PeerRequest request, const Admiss
   options.interceptors = options_.interceptors;
   absl::StatusOr<std::shared_ptr<ChannelCore>> core =
       ChannelCore::Accept(runtime_, poller_, std::move(request), token_, std::move(options),
-                          [&owner = owner_, place] { owner.OnReverseGone(place); });
+                          [&owner = owner_, place] { owner.OnReverseEnded(place); });
   if (!core.ok()) return core.status();
   auto channel = std::make_shared<Channel>(*std::move(core));
   absl::MutexLock lock(&mutex_);
@@ -112,10 +112,10 @@ void Session::CloseUnlessHeard() {
                                    "nothing yet makes room for newer ones"));
 }
 
-void Session::OnServingHeard() {
+void Session::OnServingFirstMessage() {
   heard_ = true;
   poller_.timers().Cancel(unheard_timer_);
-  owner_.OnSessionHeard(*this);
+  owner_.OnSessionFirstMessage(*this);
 }
 
 void Session::OnServingClosed(const absl::Status& why) {
@@ -130,9 +130,9 @@ void Session::OnServingClosed(const absl::Status& why) {
     peer->core()->Close(
         absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
   }
-  owner_.OnSessionClosed(*this);
+  owner_.OnSessionLost(*this);
 }
 
-void Session::OnServingGone() { owner_.OnSessionGone(*this); }
+void Session::OnServingEnded() { owner_.OnSessionEnded(*this); }
 
 }  // namespace hawser::internal

@@ -30,19 +30,19 @@ struct InServingPoller;
 // gives no access to the session of another client.
 //
 // Thread:   on the poller of its connections.
-// Lifetime: owned by the server, until OnSessionGone().
+// Lifetime: owned by the server, until OnSessionEnded().
 class Session final : public Admission::Newcomer, public ListLink<InServingPoller>, ServingConnection::Owner {
  public:
   class Owner {
    public:
     // The client has sent its first message.
-    virtual void OnSessionHeard(Session& session) = 0;
+    virtual void OnSessionFirstMessage(Session& session) = 0;
     // The client's connection is closed; its handlers may still run.
-    virtual void OnSessionClosed(Session& session) = 0;
+    virtual void OnSessionLost(Session& session) = 0;
     // The last call. The owner may destroy the session here.
-    virtual void OnSessionGone(Session& session) = 0;
+    virtual void OnSessionEnded(Session& session) = 0;
     // A reverse connection, which had `place`, has ended.
-    virtual void OnReverseGone(const Admission::Place& place) = 0;
+    virtual void OnReverseEnded(const Admission::Place& place) = 0;
 
    protected:
     ~Owner() = default;
@@ -88,9 +88,9 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
 
  private:
   // ServingConnection::Owner
-  void OnServingHeard() override;
+  void OnServingFirstMessage() override;
   void OnServingClosed(const absl::Status& why) override;
-  void OnServingGone() override;
+  void OnServingEnded() override;
   std::shared_ptr<Channel> peer() override;
 
   const std::shared_ptr<transport::Runtime> runtime_;

@@ -81,7 +81,7 @@ void HealthBoard::Set(absl::string_view service, bool serves) {
     serves_[std::string(service)] = serves;
     due = Due();
   }
-  Tell(due);
+  Notify(due);
 }
 
 void HealthBoard::Close(absl::Time deadline) {
@@ -91,20 +91,20 @@ void HealthBoard::Close(absl::Time deadline) {
     closed_ = true;
     due = Due();
   }
-  Tell(due);
+  Notify(due);
   deadline = std::min(deadline, environment_.Now() + kCloseTimeout);
   std::thread again;
   {
     absl::MutexLock lock(&mutex_);
     environment_.Await(
-        mutex_, told_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return telling_ == 0; }, deadline);
+        mutex_, notified_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return notifying_ == 0; }, deadline);
     closing_.SignalAll();
     again = std::move(again_);
   }
   if (again.joinable()) again.join();
 }
 
-void HealthBoard::TellAgain() {
+void HealthBoard::NotifyAgain() {
   while (true) {
     Watches due;
     {
@@ -119,7 +119,7 @@ void HealthBoard::TellAgain() {
         }
       }
     }
-    Tell(due);
+    Notify(due);
   }
 }
 
@@ -166,7 +166,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
                      [&](const std::shared_ptr<Watch>& each) { return each->service == service; });
     if (same != of_client.watches.end()) {
       watch = *same;
-      watch->was_told = false;  // Tells the present status again.
+      watch->was_notified = false;  // Tells the present status again.
     } else {
       if (of_client.watches.size() >= kWatchesOfClientMax) {
         return absl::ResourceExhaustedError(
@@ -186,16 +186,16 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
     }
     if (!MarkDue(*watch)) return absl::OkStatus();
   }
-  Tell({watch});
+  Notify({watch});
   return absl::OkStatus();
 }
 
 bool HealthBoard::MarkDue(Watch& watch) {
   const Status status = StatusOf(watch.service);
-  if (watch.is_telling || (watch.was_told && watch.told == status)) return false;
+  if (watch.is_telling || (watch.was_notified && watch.told == status)) return false;
   watch.told = status;
-  watch.was_told = watch.is_telling = true;
-  ++telling_;
+  watch.was_notified = watch.is_telling = true;
+  ++notifying_;
   return true;
 }
 
@@ -231,11 +231,11 @@ HealthBoard::Clients::iterator HealthBoard::DropIfGone(Clients::iterator client)
 }
 
 // Without the lock: Send() may run interceptors, and the callback runs here in a child after fork().
-void HealthBoard::Tell(const Watches& due) {
+void HealthBoard::Notify(const Watches& due) {
   for (const std::shared_ptr<Watch>& watch : due) {
     const std::shared_ptr<Channel> client = watch->client.lock();
     if (client == nullptr) {
-      OnTold(watch, absl::UnavailableError("the client is gone"));
+      OnNotified(watch, absl::UnavailableError("the client is gone"));
       continue;
     }
     Call<health::HealthWatcher::ChangedParams, health::HealthWatcher::ChangedResults> call(
@@ -245,16 +245,17 @@ void HealthBoard::Tell(const Watches& due) {
       absl::MutexLock lock(&mutex_);
       call.request().setStatus(watch->told);
     }
-    call.Send().Then([self = shared_from_this(), watch](auto reply) { self->OnTold(watch, reply.status()); });
+    call.Send().Then(
+        [self = shared_from_this(), watch](auto reply) { self->OnNotified(watch, reply.status()); });
   }
 }
 
-void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status) {
+void HealthBoard::OnNotified(const std::shared_ptr<Watch>& watch, const absl::Status& status) {
   bool again = false;
   {
     absl::MutexLock lock(&mutex_);
     watch->is_telling = false;
-    if (--telling_ == 0) told_.SignalAll();
+    if (--notifying_ == 0) notified_.SignalAll();
     const std::shared_ptr<Channel> client = watch->client.lock();
     if (status.ok()) {
       again = MarkDue(*watch);
@@ -262,16 +263,16 @@ void HealthBoard::OnTold(const std::shared_ptr<Watch>& watch, const absl::Status
                absl::IsUnimplemented(status)) {
       Drop(watch);
     } else {
-      watch->was_told = false;
+      watch->was_notified = false;
       watch->failed = true;
       if (!closed_ && !again_.joinable()) {
         // Without a thread the next change tells this one, too.
-        absl::StatusOr<std::thread> thread = StartThread("hawser-health", [this] { TellAgain(); });
+        absl::StatusOr<std::thread> thread = StartThread("hawser-health", [this] { NotifyAgain(); });
         if (thread.ok()) again_ = *std::move(thread);
       }
     }
   }
-  if (again) Tell({watch});
+  if (again) Notify({watch});
 }
 
 void HealthBoard::Drop(const std::shared_ptr<Watch>& watch) {

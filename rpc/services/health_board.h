@@ -59,7 +59,7 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
     std::weak_ptr<Channel> client;
     const Channel* key = nullptr;   // The key of that client in clients_.
     Status told = Status::UNKNOWN;  // By the last call, if there was one.
-    bool was_told = false;
+    bool was_notified = false;
     bool is_telling = false;
     bool failed = false;  // The last call: it is told again.
   };
@@ -83,26 +83,26 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   // Looks at the next few clients: what a client can cause is bounded, however many others there are.
   void DropSomeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Clients::iterator DropIfGone(Clients::iterator client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(const Watches& due);
-  void OnTold(const std::shared_ptr<Watch>& watch, const absl::Status& status);
+  void Notify(const Watches& due);
+  void OnNotified(const std::shared_ptr<Watch>& watch, const absl::Status& status);
   void Drop(const std::shared_ptr<Watch>& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t WatchesOf(const PeerHost& host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `count` watches more of `host`, or fewer.
   void Count(const PeerHost& host, ptrdiff_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellAgain();
+  void NotifyAgain();
 
   transport::Environment& environment_;
   mutable absl::Mutex mutex_;
-  absl::CondVar told_;  // No call to a watcher is under way.
+  absl::CondVar notified_;  // No call to a watcher is under way.
   std::map<std::string, bool, std::less<>> serves_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   Clients clients_ ABSL_GUARDED_BY(mutex_);
   const Channel* next_look_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Compared only: may be gone.
   size_t watches_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<PeerHost, size_t> by_host_ ABSL_GUARDED_BY(mutex_);  // Watches of each; none is 0.
-  size_t telling_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t notifying_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::CondVar closing_;
-  std::thread again_ ABSL_GUARDED_BY(mutex_);  // Runs TellAgain().
+  std::thread again_ ABSL_GUARDED_BY(mutex_);  // Runs NotifyAgain().
 };
 
 }  // namespace hawser::internal

@@ -221,7 +221,7 @@ void ServingConnection::OnReady(const transport::Handshake&) {
   owner_.OnServingReady();
 }
 
-void ServingConnection::OnHeard() { owner_.OnServingHeard(); }
+void ServingConnection::OnFirstMessage() { owner_.OnServingFirstMessage(); }
 
 void ServingConnection::OnClosed(const absl::Status& why) {
   connection_ = nullptr;
@@ -233,7 +233,7 @@ void ServingConnection::OnClosed(const absl::Status& why) {
 }
 
 void ServingConnection::CheckGone() {
-  if (connection_ == nullptr && free_.size() == calls_.size()) owner_.OnServingGone();
+  if (connection_ == nullptr && free_.size() == calls_.size()) owner_.OnServingEnded();
 }
 
 // ---- Requests.

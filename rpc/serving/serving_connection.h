@@ -61,7 +61,7 @@ struct Serving {
 // A connection whose requests this process answers: a client's connection at a server, or the reverse
 // connection at a client.
 // Thread:   on the poller.
-// Lifetime: its owner keeps it until OnServingGone(): the connection is closed, and every handler has
+// Lifetime: its owner keeps it until OnServingEnded(): the connection is closed, and every handler has
 //           answered.
 class ServingConnection final : transport::ConnectionObserver,
                                 transport::RequestHandler,
@@ -72,14 +72,14 @@ class ServingConnection final : transport::ConnectionObserver,
     virtual void OnServingReady() {}
     // Once, before OnServingClosed(): the connection is lost. The fabric may still own its memory.
     virtual void OnServingLost(const absl::Status& why) { (void)why; }
-    // See transport::ConnectionObserver::OnSilent().
-    virtual void OnServingSilent(absl::Duration left) { (void)left; }
+    // See transport::ConnectionObserver::OnPeerSilent().
+    virtual void OnServingPeerSilent(absl::Duration left) { (void)left; }
     // Once: an accepted client has sent its first message.
-    virtual void OnServingHeard() {}
+    virtual void OnServingFirstMessage() {}
     // Once: no request arrives and no answer leaves any more. Handlers may still run; they were notified.
     virtual void OnServingClosed(const absl::Status& why) = 0;
     // Once, the last call. The owner may destroy the connection here.
-    virtual void OnServingGone() = 0;
+    virtual void OnServingEnded() = 0;
     // See ServerContext::peer(). From any thread.
     virtual std::shared_ptr<Channel> peer() { return nullptr; }
 
@@ -145,8 +145,8 @@ class ServingConnection final : transport::ConnectionObserver,
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
   void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }
-  void OnSilent(absl::Duration left) override { owner_.OnServingSilent(left); }
-  void OnHeard() override;
+  void OnPeerSilent(absl::Duration left) override { owner_.OnServingPeerSilent(left); }
+  void OnFirstMessage() override;
   void OnClosed(const absl::Status& why) override;
 
   // transport::RequestHandler

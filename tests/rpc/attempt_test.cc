@@ -133,8 +133,8 @@ class AttemptTest : public testing::Test, Attempt::Owner, Link::Observer {
 
   // Link::Observer
   void OnLinkReady(Link&) override { ADD_FAILURE() << "a link that was given up is ready"; }
-  void OnLinkDown(Link&, const absl::Status&) override {}
-  void OnLinkGone(Link& link) override {
+  void OnLinkLost(Link&, const absl::Status&) override {}
+  void OnLinkEnded(Link& link) override {
     links_.remove_if([&](const auto& each) { return each.get() == &link; });
   }
 

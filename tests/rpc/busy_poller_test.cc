@@ -60,7 +60,7 @@ class BusyPollerTest : public ::testing::Test {
 absl::Status Probe(const SocketAddress& address, const transport::SessionToken& session) {
   struct Owner final : internal::SessionProbe::Owner {
     void OnProbeAnswer(const absl::Status& answer) override { answers.Put(answer); }
-    void OnProbeGone() override { gone.Put(true); }
+    void OnProbeEnded() override { gone.Put(true); }
     Box<absl::Status> answers;
     Box<bool> gone;
   } owner;

@@ -97,7 +97,7 @@ class RawClient {
     void Connect(const SocketAddress& address, const std::string& connect) {
       queue_pair_ = *poller_.fabric().CreateQueuePair(poller_.completion_queue(), {}, *this);
       const absl::Status status = queue_pair_->Connect(address, connect);
-      if (!status.ok()) Tell({status, ""});
+      if (!status.ok()) Notify({status, ""});
     }
     void Finish() {
       Disconnect();
@@ -111,12 +111,12 @@ class RawClient {
     void Disconnect() override {
       if (queue_pair_ != nullptr) queue_pair_->Disconnect();
     }
-    void OnEstablished(absl::string_view data) override { Tell({absl::OkStatus(), std::string(data)}); }
+    void OnEstablished(absl::string_view data) override { Notify({absl::OkStatus(), std::string(data)}); }
     void OnConnectFailed(const absl::Status&, absl::string_view data) override {
-      Tell({transport::DecodeRejection(data), ""});
+      Notify({transport::DecodeRejection(data), ""});
     }
-    void OnDisconnected(const absl::Status& why) override { Tell({why, ""}); }
-    void Tell(Result result) {
+    void OnDisconnected(const absl::Status& why) override { Notify({why, ""}); }
+    void Notify(Result result) {
       if (!std::exchange(told_, true)) results_.Put(std::move(result));
     }
 

@@ -35,10 +35,10 @@ std::shared_ptr<transport::Runtime> NewRuntime() {
 
 class NoOwner final : public Session::Owner {
  public:
-  void OnSessionHeard(Session&) override {}
-  void OnSessionClosed(Session&) override {}
-  void OnSessionGone(Session&) override {}
-  void OnReverseGone(const Admission::Place&) override {}
+  void OnSessionFirstMessage(Session&) override {}
+  void OnSessionLost(Session&) override {}
+  void OnSessionEnded(Session&) override {}
+  void OnReverseEnded(const Admission::Place&) override {}
 };
 
 SocketAddress Address(absl::string_view host, uint16_t port) {
@@ -174,13 +174,13 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
                                          owner);
     EXPECT_THAT(session_->Accept(std::move(request)), IsOk());
   }
-  void OnSessionHeard(Session&) override { is_heard_ = true; }
-  void OnSessionClosed(Session& session) override {
+  void OnSessionFirstMessage(Session&) override { is_heard_ = true; }
+  void OnSessionLost(Session& session) override {
     is_closed_ = true;
     for (transport::PeerRequest& request : waiting_) reverse_ = session.AcceptReverse(std::move(request), {});
   }
-  void OnSessionGone(Session&) override { session_ = nullptr; }
-  void OnReverseGone(const Admission::Place&) override {}
+  void OnSessionEnded(Session&) override { session_ = nullptr; }
+  void OnReverseEnded(const Admission::Place&) override {}
 
   const ServerOptions options_ = {};
   ServingCounters counters_{0};

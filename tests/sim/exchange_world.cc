@@ -38,7 +38,7 @@ class ExchangeWorld;
 struct Request final : transport::ResponseHandler {
   void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) override;
   bool WantsRequestBack() override { return wants_back; }
-  void OnRequestBack(OutgoingMessagePtr message) override;
+  void OnRequestReturned(OutgoingMessagePtr message) override;
 
   ExchangeWorld* world = nullptr;
   uint32_t seed = 0;
@@ -476,7 +476,7 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 void Request::OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) {
   world->OnEnd(*this, std::move(response));
 }
-void Request::OnRequestBack(OutgoingMessagePtr) { ++backs; }
+void Request::OnRequestReturned(OutgoingMessagePtr) { ++backs; }
 void End::OnClosed(const absl::Status& why) {
   if (absl::IsDataLoss(why)) world->Broken(absl::StrCat("one of two honest peers: ", why.ToString()));
   world->OnClosed(*this);

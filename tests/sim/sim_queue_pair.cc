@@ -74,7 +74,7 @@ void SimQueuePair::Deliver() {
   }
 }
 
-void SimQueuePair::Tell(std::function<void(fabric::ConnectionHandler&)> news) {
+void SimQueuePair::Notify(std::function<void(fabric::ConnectionHandler&)> news) {
   completion_queue_.PushNews(
       [&network = network(), qp_num = qp_num_] {
         const SimQueuePair* const self = network.FindQueuePair(qp_num);
@@ -83,7 +83,7 @@ void SimQueuePair::Tell(std::function<void(fabric::ConnectionHandler&)> news) {
       [this, news = std::move(news)] { news(handler_); });
 }
 
-void SimQueuePair::TellEnd(const absl::Status& why) {
+void SimQueuePair::NotifyEnd(const absl::Status& why) {
   completion_queue_.PushNews(
       [&network = network(), qp_num = qp_num_] {
         const SimQueuePair* const self = network.FindQueuePair(qp_num);
@@ -189,7 +189,7 @@ void SimQueuePair::OnAccepted(uint32_t peer, uint32_t read_depth, const std::str
   read_depth_ = std::min(read_depth_, read_depth);
   state_ = State::kEstablished;
   Trace("is established");
-  Tell([private_data](fabric::ConnectionHandler& handler) { handler.OnEstablished(private_data); });
+  Notify([private_data](fabric::ConnectionHandler& handler) { handler.OnEstablished(private_data); });
   const int64_t way_ns = faults().event.Throw(dice());
   network().At(now_ns() + way_ns, [&network = network(), peer, from = host()] {
     SimQueuePair* const other = network.FindQueuePair(peer);
@@ -201,7 +201,7 @@ void SimQueuePair::OnReadyToUse() {
   if (state_ != State::kAccepting || !powered_) return;
   state_ = State::kEstablished;
   Trace("is established");
-  Tell([](fabric::ConnectionHandler& handler) { handler.OnEstablished(""); });
+  Notify([](fabric::ConnectionHandler& handler) { handler.OnEstablished(""); });
 }
 
 void SimQueuePair::OnRejected(const std::string& private_data) {
@@ -209,7 +209,7 @@ void SimQueuePair::OnRejected(const std::string& private_data) {
   EnterError();
   const absl::Status why =
       absl::PermissionDeniedError(absl::StrCat("connect to ", peer_address_.ToString(), ": rejected"));
-  Tell([why, private_data](fabric::ConnectionHandler& handler) {
+  Notify([why, private_data](fabric::ConnectionHandler& handler) {
     handler.OnConnectFailed(why, private_data);
   });
 }
@@ -217,7 +217,7 @@ void SimQueuePair::OnRejected(const std::string& private_data) {
 void SimQueuePair::OnConnectFailed(const absl::Status& why) {
   if (state_ != State::kConnecting && state_ != State::kAccepting) return;
   EnterError();
-  Tell([why](fabric::ConnectionHandler& handler) { handler.OnConnectFailed(why, ""); });
+  Notify([why](fabric::ConnectionHandler& handler) { handler.OnConnectFailed(why, ""); });
 }
 
 // ---- Posting
@@ -303,7 +303,7 @@ void SimQueuePair::OnGoodbye(const std::string& why) {
   if (state_ == State::kConnecting || state_ == State::kAccepting) return OnConnectFailed(status);
   Trace(absl::StrCat("hears that ", why));
   if (dice().Chance(faults().error_on_goodbye)) EnterError();
-  TellEnd(status);
+  NotifyEnd(status);
 }
 
 void SimQueuePair::DeviceRemoved() {
@@ -311,7 +311,7 @@ void SimQueuePair::DeviceRemoved() {
   const absl::Status status = absl::UnavailableError("IBV_EVENT_DEVICE_FATAL: the device is gone");
   if (state_ == State::kConnecting || state_ == State::kAccepting) return OnConnectFailed(status);
   EnterError();
-  TellEnd(status);
+  NotifyEnd(status);
 }
 
 }  // namespace hawser::sim

@@ -93,10 +93,10 @@ class SimQueuePair final : public fabric::QueuePair {
   enum class State { kIdle, kConnecting, kAccepting, kEstablished, kError };
 
   void Deliver();
-  void Tell(std::function<void(fabric::ConnectionHandler&)> news);
+  void Notify(std::function<void(fabric::ConnectionHandler&)> news);
   // For an established connection: notifies the handler after the application has polled all that has
   // arrived.
-  void TellEnd(const absl::Status& why);
+  void NotifyEnd(const absl::Status& why);
 
   SimFabric& fabric_;
   SimCompletionQueue& completion_queue_;

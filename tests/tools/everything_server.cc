@@ -108,15 +108,15 @@ class HealthImpl : public hawser::Service {
       return hawser::InvokeHandler<Health::WatchParams, Health::WatchResults>(context, [&](auto, auto) {
         const auto peer = context.peer();
         if (peer == nullptr) return absl::FailedPreconditionError("the client offers no service");
-        Tell(peer, ServingStatus::SERVING, [peer] { Tell(peer, ServingStatus::NOT_SERVING, [] {}); });
+        Notify(peer, ServingStatus::SERVING, [peer] { Notify(peer, ServingStatus::NOT_SERVING, [] {}); });
         return absl::OkStatus();
       });
     });
   }
 
  private:
-  static void Tell(const std::shared_ptr<hawser::Channel>& peer, ServingStatus status,
-                   std::function<void()> then) {
+  static void Notify(const std::shared_ptr<hawser::Channel>& peer, ServingStatus status,
+                     std::function<void()> then) {
     static constexpr hawser::Method kChanged = {capnp::typeId<HealthWatcher>(), 0,
                                                 "health.capnp:HealthWatcher.changed", true};
     hawser::Call<HealthWatcher::ChangedParams, HealthWatcher::ChangedResults> call(peer, kChanged, {});

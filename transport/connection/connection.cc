@@ -367,7 +367,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
   if (drains_when_ready_) Drain();
 }
 
-std::string Connection::OnCannotAccept(const absl::Status& why) { return EncodeRejection(why); }
+std::string Connection::OnAcceptFailed(const absl::Status& why) { return EncodeRejection(why); }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
   // Hawser rejects with a reason. Without one, the peer's program ended, or the kernel of its machine found
@@ -553,7 +553,7 @@ uint32_t Connection::answers_that_may_come() const {
 }
 
 // Fills the ring at once, before a sink takes the memory.
-void Connection::OnBulk() {
+void Connection::OnBulkTransfer() {
   if (!receive_ring_.Promise() || !ready_ || receive_ring_.waits_for_memory()) return;
   if (!receive_ring_.Refill(answers_that_may_come(), control_.received())) poller_.MarkForFlush(this);
 }
@@ -597,7 +597,7 @@ void Connection::OnFlushTimer() {
     seen_flushed_ = absl::OkStatus();
     AwaitFlush();
   } else if (!std::exchange(forced_, true) && queue_pair_->ForceFlush()) {
-    TellLost();
+    NotifyLost();
     poller_.timers().Set(flush_timer_, After(poller_.now_ns(), kForcedFlushTimeout));
   } else {
     // From here on no posted work request completes, and the fabric uses none of our memory.
@@ -623,7 +623,7 @@ void Connection::NoteLoss(const absl::Status& why) {
   loss_ = absl::StrCat(Name(), " was lost with ", calls, " calls under way");
 }
 
-void Connection::TellLost() {
+void Connection::NotifyLost() {
   if (std::exchange(told_lost_, true)) return;
   if (!loss_.empty()) {
     const std::string line = absl::StrCat(loss_, ": ", absl::string_view(why_closed_.message()));
@@ -639,8 +639,8 @@ void Connection::CloseIfFlushed() {
   }
   Move(Event::kFlushed);
   poller_.timers().Cancel(flush_timer_);
-  TellLost();
-  outbounds_.OnFabricGone();
+  NotifyLost();
+  outbounds_.OnFabricReleased();
   observer_.OnClosed(why_closed_);
   poller_.MarkClosed(this);
 }
@@ -653,9 +653,9 @@ bool Connection::HasCreditsToTell() const {
   return responder_ != nullptr && responder_->credits().has_news();
 }
 
-uint16_t Connection::TellCredits() {
+uint16_t Connection::AdvertiseCredits() {
   if (responder_ == nullptr) return 0;
-  responder_->credits().OnTold();
+  responder_->credits().OnAdvertised();
   return responder_->credits().given();
 }
 
@@ -720,10 +720,10 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   if (id.kind == WorkId::kRevocation) {
     outbounds_.OnRevoked(id.number);
   } else if (id.kind == WorkId::kTakenPush) {
-    if (ok) keepalive_.OnSignOfLife();
+    if (ok) keepalive_.OnPeerActivity();
     inbounds_.OnTaken(id.number, ok);
   } else {
-    if (ok) keepalive_.OnSignOfLife();
+    if (ok) keepalive_.OnPeerActivity();
     send_queue_.OnCompletion(id.number, ok);
   }
   if (!ok || state_ == State::kDraining || state_ == State::kFlushing) poller_.MarkForFlush(this);
@@ -740,7 +740,7 @@ bool Connection::TakeCredits(const Header& header) {
 }
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
-  keepalive_.OnSignOfLife();
+  keepalive_.OnPeerActivity();
   if (!ready_) {
     // The peer's first message may arrive before the connection manager reports the connection. The side that
     // accepted already has the whole handshake, so it is ready now.
@@ -750,7 +750,7 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   }
   if (!heard_) {
     heard_ = true;
-    if (accepted_) observer_.OnHeard();
+    if (accepted_) observer_.OnFirstMessage();
     if (going_away_timer_.is_set()) {
       poller_.timers().Cancel(going_away_timer_);
       control_.GoingAway();
@@ -823,7 +823,7 @@ void Connection::Flush() {
     }
     CloseIfDrained();
   }
-  if (state_ == State::kFlushing && seen_flushed_.ok()) TellLost();
+  if (state_ == State::kFlushing && seen_flushed_.ok()) NotifyLost();
   CloseIfFlushed();
 }
 

@@ -46,7 +46,7 @@ class ConnectionObserver {
 
   // Once, on a connection that this side has accepted: the peer has sent its first message. Until then it has
   // sent only its handshake.
-  virtual void OnHeard() {}
+  virtual void OnFirstMessage() {}
 
   // A request may be sent again, after SendRequest() had returned ResourceExhausted.
   virtual void OnSlotFree() {}
@@ -54,7 +54,7 @@ class ConnectionObserver {
   // The peer has not answered a ping for half of ConnectionOptions::keepalive_timeout; `left` is the other
   // half, after which the connection ends. An observer that learns that the peer is only busy calls
   // PeerIsBusy().
-  virtual void OnSilent(absl::Duration left) { (void)left; }
+  virtual void OnPeerSilent(absl::Duration left) { (void)left; }
 
   // The peer drains: it answers the requests it has, and refuses new ones.
   virtual void OnGoingAway() {}
@@ -160,7 +160,7 @@ class Connection final : Port,
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
 
   // The silent peer is alive: `how` says what keeps it busy, "its poller has been held for 7 s by the handler
-  // of ...". The silence is counted anew; OnSilent() is called again after a keepalive_timeout.
+  // of ...". The silence is counted anew; OnPeerSilent() is called again after a keepalive_timeout.
   void PeerIsBusy(absl::string_view how) { keepalive_.PeerIsBusy(how); }
 
   // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from the start.
@@ -226,7 +226,7 @@ class Connection final : Port,
   void OnFlushTimer();
   // Sets loss_: the connection fails because of `why`.
   void NoteLoss(const absl::Status& why);
-  void TellLost();
+  void NotifyLost();
   void CloseIfFlushed();
 
   // PollerClient
@@ -242,12 +242,12 @@ class Connection final : Port,
   void OnExchangeEnded() override;
   void OnCredits() override;
   void OnReceivesFilled() override;
-  void OnBulk() override;
+  void OnBulkTransfer() override;
 
   // Control::Source
   std::optional<ControlOp> NextControlOp() override;
   bool HasCreditsToTell() const override;
-  uint16_t TellCredits() override;
+  uint16_t AdvertiseCredits() override;
   void OnControlOp(const ControlOp& op) override;
 
   // Keepalive::Source
@@ -257,7 +257,7 @@ class Connection final : Port,
   // A client that has sent nothing yet to the server that it has dialed.
   bool awaits_first_message() const override { return accepted_ && !heard_ && responder_ != nullptr; }
   bool is_idle() const override { return exchanges_in_flight() == 0; }
-  void OnSilent(absl::Duration left) override { observer_.OnSilent(left); }
+  void OnPeerSilent(absl::Duration left) override { observer_.OnPeerSilent(left); }
   void OnInterval() override;
 
   // Prover::Client
@@ -265,7 +265,7 @@ class Connection final : Port,
 
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
-  std::string OnCannotAccept(const absl::Status& why) override;
+  std::string OnAcceptFailed(const absl::Status& why) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;
   void OnDisconnected(const absl::Status& why) override;
 

@@ -63,7 +63,7 @@ void Control::Pump() {
   if (header.entries == 0 && !source_.HasCreditsToTell()) return;
   only_tells_ = header.entries == 0;
   header.generation = ++generation_;
-  header.credits = source_.TellCredits();
+  header.credits = source_.AdvertiseCredits();
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
   // The last messages before a pause may have asked for no completion: a ping frees their memory and their
@@ -89,7 +89,7 @@ void Control::OnControl(const ParsedMessage& message) {
   header.kind = Kind::kControlAck;
   header.slot = kControlSlot;
   header.generation = peer_generation_;
-  header.credits = source_.TellCredits();
+  header.credits = source_.AdvertiseCredits();
   uint8_t* const out = buffer_.data() + kAckAt;
   EncodeHeader(header, out);
   sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr, pings && sends_.has_unproved());

@@ -28,7 +28,7 @@ class Control {
     // The peer does not know all its credits.
     virtual bool HasCreditsToTell() const = 0;
     // Header::credits of a message that is sent now.
-    virtual uint16_t TellCredits() = 0;
+    virtual uint16_t AdvertiseCredits() = 0;
 
    protected:
     ~Source() = default;

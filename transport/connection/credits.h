@@ -38,7 +38,7 @@ class CreditGiver {
         limit_(agreed ? FirstCredits(slots) : slots),
         wanted_(limit_),
         given_(agreed ? static_cast<uint16_t>(limit_) : uint16_t{0}),
-        told_(given_) {}
+        advertised_(given_) {}
 
   // Requests that the peer may have in flight now.
   uint32_t limit() const { return limit_; }
@@ -49,8 +49,8 @@ class CreditGiver {
 
   // Header::credits of every message to the peer, which is told by it once that is queued.
   uint16_t given() const { return given_; }
-  void OnTold() { told_ = given_; }
-  bool has_news() const { return told_ != given_; }
+  void OnAdvertised() { advertised_ = given_; }
+  bool has_news() const { return advertised_ != given_; }
 
   // A request came that says `in_flight`; with it this side has `unanswered` ones. Gives more if all credits
   // are in use and the pool has memory; a post that fails fails the connection. DataLoss: the peer had no
@@ -81,9 +81,9 @@ class CreditGiver {
   const uint32_t slots_;
   const bool agreed_;
   uint32_t limit_;
-  uint32_t wanted_;  // More than limit_: receives for so many wait for memory.
-  uint16_t given_;   // Ever, modulo 2^16.
-  uint16_t told_;    // To the peer.
+  uint32_t wanted_;      // More than limit_: receives for so many wait for memory.
+  uint16_t given_;       // Ever, modulo 2^16.
+  uint16_t advertised_;  // To the peer.
 };
 
 // At the side that sends requests.

@@ -72,9 +72,9 @@ void Inbound::OnAdmitted(Lease sink) {
   inbounds_->Start(*this);
 }
 
-void Inbound::OnShort() {
+void Inbound::OnNoMemory() {
   was_short_ = true;
-  owner_->OnShort(slot_);
+  owner_->OnNoMemory(slot_);
 }
 
 void Inbound::OnReadCompleted(uint32_t bytes, bool ok) { inbounds_->OnReadCompleted(*this, bytes, ok); }
@@ -84,7 +84,7 @@ void Inbound::OnReadCompleted(uint32_t bytes, bool ok) { inbounds_->OnReadComple
 Inbounds::Inbounds(Port& port, SendQueue& sends)
     : port_(port),
       sends_(sends),
-      admission_(port.poller().pull_admission()),
+      admission_(port.poller().read_admission()),
       account_(admission_, *this),
       share_(port.poller().read_budget(), *this) {}
 
@@ -114,7 +114,7 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
 
 void Inbounds::Fetch(Inbound& inbound, const ParsedMessage& parsed) {
   // Before the sink takes memory. Not if a push may bring the bytes: then they are rarely READ.
-  if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulk();
+  if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulkTransfer();
   if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, parsed.inline_bytes, account_);
 }
 
@@ -168,7 +168,7 @@ void Inbounds::OnQueued(Inbound& inbound, uint32_t bytes) {
 bool Inbounds::Stop(Inbound& inbound) {
   admission_.Withdraw(inbound);
   Dequeue(inbound);
-  if (inbound.holds_memory()) admission_.OnPullEnded(inbound);
+  if (inbound.holds_memory()) admission_.OnReadsEnded(inbound);
   inbound.Move(Inbound::Event::kStopped);
   if (inbound.outstanding_ != 0 || !CloseSink(inbound)) return false;
   if (inbound.state_ == State::kStopping) inbound.Move(Inbound::Event::kLastRead);
@@ -214,7 +214,7 @@ void Inbounds::Pump() {
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - inbound.next_offset_);
     if (!share_.Take(bytes)) return;
     const fabric::Sge sink = {inbound.sink_, bytes, inbound.lkey_};
-    port_.OnBulk();
+    port_.OnBulkTransfer();
     if (failed_) return share_.Return(bytes);
     // False: the connection has failed.
     if (!sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &inbound)) {
@@ -254,7 +254,7 @@ void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
 void Inbounds::End(Inbound& inbound) {
   Dequeue(inbound);
   const bool is_ours = CloseSink(inbound);
-  admission_.OnPullEnded(inbound);
+  admission_.OnReadsEnded(inbound);
   // The connection has failed, or is about to. The message is kept until the fabric no longer writes to it.
   if (!is_ours || !port_.carries_traffic()) return;
   if (inbound.state_ == State::kReading) {

@@ -12,7 +12,7 @@
 #include "hawser/transport/connection/port.h"
 #include "hawser/transport/connection/send_queue.h"
 #include "hawser/transport/memory/buffer_pool.h"
-#include "hawser/transport/sharing/pull_admission.h"
+#include "hawser/transport/sharing/read_admission.h"
 #include "hawser/transport/sharing/read_budget.h"
 #include "hawser/transport/wire/message.h"
 #include "hawser/transport/wire/wire.h"
@@ -32,12 +32,12 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 //   application -> pool
 //
 // Receive() returns a message that came whole, and never stores it here. An announced message waits for
-// memory (PullAdmission), then for its READs, and ends with its owner's OnRead(). What came in the receive is
+// memory (ReadAdmission), then for its READs, and ends with its owner's OnRead(). What came in the receive is
 // copied behind what is READ, so that the receive returns to the pool. Its memory counts against
 // the peer's host until Release(), or after Detach() as long as the HeldByHost lives.
 // Thread:   on the poller.
 // Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
-class Inbound final : public Pull, public ReadOwner {
+class Inbound final : public AnnouncedMessage, public ReadOwner {
  public:
   enum class State : uint8_t {
     kIdle,     // Nothing comes.
@@ -53,14 +53,14 @@ class Inbound final : public Pull, public ReadOwner {
   static State Next(State state, Event event);
 
   // Notified of how an announced message ends. Called in a turn (completion, timer, free memory), or,
-  // OnShort() only, inside Inbounds::Fetch().
+  // OnNoMemory() only, inside Inbounds::Fetch().
   class Owner {
    public:
     virtual void OnRead(uint16_t slot, IncomingMessagePtr message) = 0;
     // It was stopped, or one of its READs failed. The fabric no longer uses its memory.
     virtual void OnStopped(uint16_t slot) = 0;
-    // See Pull.
-    virtual void OnShort(uint16_t slot) { (void)slot; }
+    // See AnnouncedMessage.
+    virtual void OnNoMemory(uint16_t slot) { (void)slot; }
 
    protected:
     ~Owner() = default;
@@ -88,9 +88,9 @@ class Inbound final : public Pull, public ReadOwner {
   // No READ follows: it is stopped, or all are posted.
   bool exhausted() const { return state_ == State::kStopping || next_segment_ == segments_.size(); }
 
-  // Pull
+  // AnnouncedMessage
   void OnAdmitted(Lease sink) override;
-  void OnShort() override;
+  void OnNoMemory() override;
   // ReadOwner
   void OnReadCompleted(uint32_t bytes, bool ok) override;
   uint16_t slot() const override { return slot_; }
@@ -116,7 +116,7 @@ class Inbound final : public Pull, public ReadOwner {
 // The messages that one connection receives. Announced messages wait for memory, then take turns, one READ
 // each, within the connection's READ depth and the poller's budget.
 // Thread:   on the poller.
-class Inbounds final : ReadShare::Owner, PullAccount::Owner {
+class Inbounds final : ReadShare::Owner, ReadAccount::Owner {
  public:
   Inbounds(Port& port, SendQueue& sends);
 
@@ -132,14 +132,14 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
               Inbound::Owner& owner, IncomingMessagePtr& message);
 
   // Asks for memory for what was announced, and READs it: OnRead() or OnStopped() follows, never inside this
-  // call. OnShort() may be called inside it. If a READ finds no room, the connection has failed.
+  // call. OnNoMemory() may be called inside it. If a READ finds no room, the connection has failed.
   void Fetch(Inbound& inbound, const ParsedMessage& parsed);
   // The announced `inbound` is not wanted any more. True: it has ended. False: OnStopped() follows.
   bool Stop(Inbound& inbound);
   // The memory READ for `inbound` no longer counts: it was returned, or the application owns it. No effect if
   // it does not count.
   void Release(Inbound& inbound) { admission_.Release(inbound); }
-  // See PullAdmission.
+  // See ReadAdmission.
   HeldByHost Detach(Inbound& inbound) { return admission_.Detach(inbound); }
   // The completion of a push that was taken.
   void OnTaken(uint32_t number, bool ok);
@@ -180,15 +180,15 @@ class Inbounds final : ReadShare::Owner, PullAccount::Owner {
   // ReadShare::Owner: posts as many READs as may be outstanding.
   void Pump() override;
 
-  // PullAccount::Owner
+  // ReadAccount::Owner
   PeerHost peer_host() const override;
   bool waits_for_peer() const override;
   void EndForMemory() override;
 
   Port& port_;
   SendQueue& sends_;
-  PullAdmission& admission_;
-  PullAccount account_;
+  ReadAdmission& admission_;
+  ReadAccount account_;
   std::vector<Inbound*> ready_;  // With something left to READ, in turn.
   ReadShare share_;
   // The fabric writes a push of the peer where the READ would go (fabric::QueuePair::TakePush()).

@@ -99,7 +99,7 @@ void Keepalive::OnTimer() {
   if (control_.waiting_since_ns() != kNever) {
     next_ns = SilentUntilNs();
     if (next_ns <= now_ns && !asked_) {
-      // The control request was sent before the timer was set, so OnSilent() has not been called yet.
+      // The control request was sent before the timer was set, so OnPeerSilent() has not been called yet.
       quiet_since_ns_ =
           std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(port_.options().keepalive_timeout / 2));
       next_ns = SilentUntilNs();
@@ -116,7 +116,7 @@ void Keepalive::OnTimer() {
       next_ns = ask_ns;
       asked_ = false;
     } else if (!std::exchange(asked_, true)) {
-      source_.OnSilent(absl::Nanoseconds(next_ns - now_ns));
+      source_.OnPeerSilent(absl::Nanoseconds(next_ns - now_ns));
       if (!port_.carries_traffic()) return;
     }
   } else {

@@ -16,7 +16,7 @@ namespace hawser::transport {
 // Detects a dead peer. A dead process is announced by the fabric, a dead host or a cut cable is not: a
 // connection on which nothing has arrived for ConnectionOptions::keepalive_interval is pinged, by a control
 // exchange, and silence for another keepalive_timeout ends it. Halfway through that it calls the connection's
-// owner (ConnectionObserver::OnSilent()), which may find that the peer is only busy.
+// owner (ConnectionObserver::OnPeerSilent()), which may find that the peer is only busy.
 // Thread:   on the poller.
 // Lifetime: a part of its Connection.
 class Keepalive {
@@ -32,8 +32,8 @@ class Keepalive {
     virtual bool heard() const = 0;
     // No exchange is under way.
     virtual bool is_idle() const = 0;
-    // See ConnectionObserver::OnSilent(). May close the connection.
-    virtual void OnSilent(absl::Duration left) = 0;
+    // See ConnectionObserver::OnPeerSilent(). May close the connection.
+    virtual void OnPeerSilent(absl::Duration left) = 0;
     // About once per ConnectionOptions::keepalive_interval, busy or idle.
     virtual void OnInterval() = 0;
 
@@ -50,7 +50,7 @@ class Keepalive {
   void Stop() { port_.poller().timers().Cancel(timer_); }
 
   // Something has arrived, or was acknowledged.
-  void OnSignOfLife() { last_receive_ns_ = port_.poller().now_ns(); }
+  void OnPeerActivity() { last_receive_ns_ = port_.poller().now_ns(); }
   // The control exchange has ended.
   void OnControlAck();
   // See Connection::PeerIsBusy().
@@ -59,7 +59,7 @@ class Keepalive {
  private:
   // When the peer is taken for dead if it does not answer the control exchange.
   int64_t SilentUntilNs() const;
-  // When OnSilent() is due.
+  // When OnPeerSilent() is due.
   int64_t AskAtNs() const;
   void OnTimer();
 
@@ -70,7 +70,7 @@ class Keepalive {
   int64_t last_receive_ns_ = 0;
   int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.
   int64_t busy_since_ns_ = kNever;  // In this silence.
-  bool asked_ = false;              // OnSilent() was called for this silence.
+  bool asked_ = false;              // OnPeerSilent() was called for this silence.
   Timer timer_;
 };
 

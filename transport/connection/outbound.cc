@@ -155,7 +155,7 @@ void Outbounds::OnRevoked(uint32_t index) {
   all_[index]->Move(Outbound::Event::kRevoked);
 }
 
-void Outbounds::OnFabricGone() {
+void Outbounds::OnFabricReleased() {
   revoking_ = 0;
   // A message that is returned to its Taker is not posted again here: this connection is no more.
   for (const auto& outbound : all_) {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "hawser/transport/connection/port.h"
 #include "hawser/transport/connection/send_queue.h"
-#include "hawser/transport/sharing/pull_admission.h"
+#include "hawser/transport/sharing/read_admission.h"
 #include "hawser/transport/sharing/response_watch.h"
 #include "hawser/transport/wire/message.h"
 #include "hawser/transport/wire/wire.h"
@@ -115,7 +115,7 @@ class Outbounds final : ResponseAccount::Owner {
   void OnRevoked(uint32_t index);
 
   // The fabric uses no memory any more: what was released at a failure is free.
-  void OnFabricGone();
+  void OnFabricReleased();
 
   // Some revocation has not completed.
   bool revokes() const { return revoking_ != 0; }

@@ -65,7 +65,7 @@ class Port : public PollerClient {
   virtual void OnReceivesFilled() = 0;
   // Something is about to be READ, by this side or by the peer. What either has to send for that must not
   // wait for a receive, or memory could wait for itself. May fail the connection.
-  virtual void OnBulk() = 0;
+  virtual void OnBulkTransfer() = 0;
 
  protected:
   Port(Poller& poller, const ConnectionOptions& options)

@@ -57,8 +57,8 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
     if (ended_) return;
     const std::shared_ptr<Prover> prover = prover_;
     End();
-    if (std::exchange(told_, true)) return;
-    prover->Tell(absl::Status(
+    if (std::exchange(notified_, true)) return;
+    prover->Notify(absl::Status(
         why.code(), absl::StrCat("credentials are shown by TLS over TCP, at the same address and port: ",
                                  absl::string_view(why.message()))));
   }
@@ -77,8 +77,8 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
     if (!answer.ok()) return Fail(answer.status());
     const absl::StatusOr<Proof> proof = ProofOf(*queue_pair_);
     if (!proof.ok()) return Fail(proof.status());
-    told_ = true;
-    prover_->Tell(Result{*proof, OrNotAuthenticated(queue_pair_->peer_identity())});
+    notified_ = true;
+    prover_->Notify(Result{*proof, OrNotAuthenticated(queue_pair_->peer_identity())});
   }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
     if (!private_data.empty()) return Fail(DecodeRejection(private_data));
@@ -90,7 +90,7 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
 
   const std::shared_ptr<Prover> prover_;
   Poller& poller_;
-  bool told_ = false;
+  bool notified_ = false;
   bool ended_ = false;
   Timer timer_;
   std::unique_ptr<fabric::QueuePair> queue_pair_;
@@ -129,7 +129,7 @@ void Prover::Dial(absl::Duration timeout) {
   dials.Dial(timeout);
 }
 
-void Prover::Tell(absl::StatusOr<Result> result) {
+void Prover::Notify(absl::StatusOr<Result> result) {
   home_.Run([self = shared_from_this(), result = std::move(result)]() mutable {
     if (self->client_ != nullptr) self->client_->OnProof(std::move(result));
   });

@@ -50,7 +50,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
 
   // On the poller of the TLS connection.
   void Dial(absl::Duration timeout);
-  void Tell(absl::StatusOr<Result> result);
+  void Notify(absl::StatusOr<Result> result);
 
   Poller& home_;
   Poller& poller_;  // Of the TLS connection.

@@ -157,7 +157,7 @@ bool ReceiveRing::Refill(Shortage& why) {
         if (absl::StatusOr<Lease> grown = pool.Acquire(buffer_bytes_); grown.ok()) lease = *std::move(grown);
       }
       if (!lease) {
-        pool.TellShort(buffer_bytes_, why);
+        pool.NotifyShortage(buffer_bytes_, why);
         exhausted = true;
         break;
       }

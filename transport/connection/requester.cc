@@ -129,7 +129,7 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
                                  "BufferPoolOptions::limit_bytes")));
 }
 
-void Requester::OnShort(uint16_t index) {
+void Requester::OnNoMemory(uint16_t index) {
   Slot& slot = slots_.At(index);
   // A large request may own the very memory that its response needs.
   if (slot.request != nullptr && slot.request->has_grants()) ReleaseRequest(slot);

@@ -75,7 +75,7 @@ class Requester final : Inbound::Owner {
     absl::string_view given_up;          // The name of a request that ended before its response.
     ResponseHandler* handler = nullptr;  // Null: it was called.
     // Kept also while a large response is READ: if the connection is lost before that completes, the request
-    // may have to be resent. Released early if memory is short (OnShort()). Null: released.
+    // may have to be resent. Released early if memory is short (OnNoMemory()). Null: released.
     Outbound* request = nullptr;
     Inbound response;
   };
@@ -92,7 +92,7 @@ class Requester final : Inbound::Owner {
   void OnDeadlineTimer();
   void OnRead(uint16_t slot, IncomingMessagePtr message) override;
   void OnStopped(uint16_t slot) override;
-  void OnShort(uint16_t slot) override;
+  void OnNoMemory(uint16_t slot) override;
 
   Port& port_;
   SendQueue& sends_;

@@ -136,7 +136,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   Outbound* const posted = outbounds_.Post(header, response, why, slot.ends_rkey);
   if (!port_.carries_traffic()) return absl::OkStatus();
   if (posted == nullptr) return why;
-  credits_.OnTold();
+  credits_.OnAdvertised();
   HAWSER_PROBE(response_sent, port_.number(), id.slot, id.generation);
   if (posted->has_grants() && posted->IsFrom(slot.request)) {
     posted->Keep(inbounds_.Detach(slot.request));  // The peer holds it until it has READ and released it.
@@ -152,7 +152,7 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
     slot.response = posted;
     Move(slot, Event::kGrant);
     ++granted_;
-    port_.OnBulk();
+    port_.OnBulkTransfer();
   }
   return absl::OkStatus();
 }

@@ -174,12 +174,12 @@ class ConnectionHandler {
   // For a responder: Accept() returned OK, but could not be carried out, and the peer has no answer yet. Returns the
   // private data with which the peer is rejected: at most kRejectPrivateDataMax bytes. OnConnectFailed() follows, with the
   // same status. May not destroy the queue pair.
-  virtual std::string OnCannotAccept(const absl::Status& /*why*/) { return {}; }
+  virtual std::string OnAcceptFailed(const absl::Status& /*why*/) { return {}; }
 
   // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
   // (`private_data` is empty): the port is closed, there is no route, or the peer does not answer; for a
   // responder: the requester disconnected before Accept() reached it. For a responder any other code, too: the device
-  // could not do it; see OnCannotAccept(). Unauthenticated (likewise): TLS: one side does
+  // could not do it; see OnAcceptFailed(). Unauthenticated (likewise): TLS: one side does
   // not believe the other, or only one side has credentials. The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
@@ -299,7 +299,7 @@ class QueuePair {
 
   // Answers `request`, which the caller may destroy then. After an error the caller can still reject it, so
   // that the peer gets the reason. OK means that the answer is on its way: what fails later, for example at a device that
-  // has no queue pair left, is told to ConnectionHandler::OnCannotAccept() and OnConnectFailed(). `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that
+  // has no queue pair left, is told to ConnectionHandler::OnAcceptFailed() and OnConnectFailed(). `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that
   // is too long, or `request` came over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 

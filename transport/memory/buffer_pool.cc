@@ -41,7 +41,7 @@ Block* BufferPool::Core::Acquire(size_t size_bytes, Shortage& why) {
   const bool on_poller = BufferCache::current_ != nullptr;
   const bool by_slab = on_poller && worker_.available() && IsSmall(size_class);
   Block* const block = AcquireShared(size_class, by_slab ? Growth::kSlab : Growth::kAny, why);
-  if (block == nullptr) TellShort(size_class, why);
+  if (block == nullptr) NotifyShortage(size_class, why);
   return block;
 }
 
@@ -66,7 +66,7 @@ Block* BufferPool::Core::AcquireShared(size_t size_class, Growth growth, Shortag
   return block != nullptr ? Leased(block) : nullptr;
 }
 
-void BufferPool::Core::TellShort(size_t size_class, Shortage why) {
+void BufferPool::Core::NotifyShortage(size_t size_class, Shortage why) {
   // kTooLarge: no amount of free memory would help.
   if (why == Shortage::kGrowing || why == Shortage::kTooLarge) return;
   refusals_.fetch_add(1, std::memory_order_relaxed);
@@ -107,7 +107,7 @@ Block* BufferPool::Core::AcquireReserved(size_t size_bytes) {
   block = slabs_.TakeReserved();
   if (block != nullptr) return Leased(block);
   block = TryAcquire(size_bytes, why);
-  if (block == nullptr) TellShort(ClassOf(size_bytes), why);
+  if (block == nullptr) NotifyShortage(ClassOf(size_bytes), why);
   return block;
 }
 
@@ -254,7 +254,9 @@ Lease BufferPool::AcquireReserved(size_t size_bytes) {
   return Lease(Revived(core_->AcquireReserved(size_bytes)));
 }
 
-void BufferPool::TellShort(size_t size_bytes, Shortage why) { core_->TellShort(ClassOf(size_bytes), why); }
+void BufferPool::NotifyShortage(size_t size_bytes, Shortage why) {
+  core_->NotifyShortage(ClassOf(size_bytes), why);
+}
 
 uint64_t BufferPool::refusals() const { return core_->refusals(); }
 

@@ -147,8 +147,8 @@ class BufferPool {
   absl::Status Explain(Shortage why, size_t size_bytes) const;
   // For the caller of TryAcquire() that gives up, or waits: the log says that there is no memory, if there was
   // some for the last ten seconds. Acquire() and AcquireReserved() say so by themselves.
-  void TellShort(size_t size_bytes, Shortage why);
-  // How often memory was refused, or TellShort() called, because the limit was reached or the system had none.
+  void NotifyShortage(size_t size_bytes, Shortage why);
+  // How often memory was refused, or NotifyShortage() called, because the limit was reached or the system had none.
   uint64_t refusals() const;
   // Something waits for memory, and there is no room for a slab more.
   bool AnyWaitsAtLimit() const;

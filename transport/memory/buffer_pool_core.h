@@ -28,7 +28,7 @@ class BufferPool::Core {
   internal::Block* AcquireReserved(size_t size_bytes);
   absl::Status Explain(Shortage why, size_t size_bytes) const;
   // See BufferPool.
-  void TellShort(size_t size_class, Shortage why);
+  void NotifyShortage(size_t size_class, Shortage why);
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
   BufferPoolStats stats() const;
   std::vector<BufferClassStats> classes();

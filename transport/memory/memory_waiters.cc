@@ -25,7 +25,7 @@ void MemoryWaiters::Remove(MemoryWaiter& waiter) {
   while (CalledElsewhere(waiter)) call_ended_.Wait(&mutex_);
 }
 
-void MemoryWaiters::Tell(absl::FunctionRef<bool(size_t size_class)> may_be_served) {
+void MemoryWaiters::Notify(absl::FunctionRef<bool(size_t size_class)> may_be_served) {
   const std::thread::id self = std::this_thread::get_id();
   absl::MutexLock lock(&mutex_);
   // A waiter that waits again while it is being notified is not notified again by this call.

@@ -45,7 +45,7 @@ class MemoryWaiters {
 
   // Notifies the waiters whose class satisfies `may_be_served`, in the order in which they came, and removes
   // them.
-  void Tell(absl::FunctionRef<bool(size_t size_class)> may_be_served);
+  void Notify(absl::FunctionRef<bool(size_t size_class)> may_be_served);
 
  private:
   static constexpr uint32_t kSmall = 1;

@@ -74,7 +74,7 @@ void PoolWorker::Run() {
       wanted_.erase(wanted);
       if (!grown && why == Shortage::kRefused) refused_[wanted] = absl::Now() + kRefusedFor;
       mutex_.Unlock();
-      slabs_.TellWaiters(wanted.size_class);
+      slabs_.NotifyWaiters(wanted.size_class);
       NoteIdle();  // Perhaps no waiter takes it.
       mutex_.Lock();
     } else if (!watching_.load(std::memory_order_relaxed)) {

@@ -47,21 +47,22 @@ bool SlabStore::Return(Block* block) {
   bool idle = lists_[size_class].Return(block, part);
   if (size_class == kReserve) {
     // Errors that need the reserve wait in the lines of small buffers.
-    if (waiters_.any_small()) waiters_.Tell(IsSmall);
+    if (waiters_.any_small()) waiters_.Notify(IsSmall);
     return false;
   }
   const bool frees_part = part != nullptr;
   if (frees_part) idle = lists_[kParts].Return(part->part_of, part);
   if (idle) {
-    if (waiters_.any()) TellWaiters(size_class);
+    if (waiters_.any()) NotifyWaiters(size_class);
   } else if (waiters_.any_small()) {
-    waiters_.Tell([&](size_t wanted) { return wanted <= size_class || (frees_part && IsInParts(wanted)); });
+    waiters_.Notify([&](size_t wanted) { return wanted <= size_class || (frees_part && IsInParts(wanted)); });
   }
   return idle;
 }
 
-void SlabStore::TellWaiters(size_t size_class) {
-  waiters_.Tell([&](size_t wanted) { return IsSmall(wanted) || wanted == size_class || HasRoomFor(wanted); });
+void SlabStore::NotifyWaiters(size_t size_class) {
+  waiters_.Notify(
+      [&](size_t wanted) { return IsSmall(wanted) || wanted == size_class || HasRoomFor(wanted); });
 }
 
 // ---- Growth
@@ -104,7 +105,7 @@ Block* SlabStore::Grow(size_t size_class, size_t slab_bytes, bool may_unmap, Sho
   // A waiter for a large buffer may have missed memory that was claimed meanwhile. Waiters for small buffers
   // are not notified: theirs may be the request that has just failed, and it would fail again and again.
   if (why == Shortage::kRefused && waiters_.any()) {
-    waiters_.Tell([&](size_t wanted) { return !IsSmall(wanted) && HasRoomFor(wanted); });
+    waiters_.Notify([&](size_t wanted) { return !IsSmall(wanted) && HasRoomFor(wanted); });
   }
   return nullptr;
 }
@@ -193,7 +194,7 @@ std::unique_ptr<Slab> SlabStore::MapSlab(size_t bytes, Shortage& why) {
   victims.clear();
   if (excess != 0) {
     Unclaim(excess);
-    if (waiters_.any()) TellWaiters(kSizeClasses);
+    if (waiters_.any()) NotifyWaiters(kSizeClasses);
   }
   absl::StatusOr<std::unique_ptr<RegisteredMemory>> memory = RegisteredMemory::Map(*fabric_, bytes);
   if (!memory.ok()) {
@@ -254,7 +255,7 @@ bool SlabStore::Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims,
   // Other threads were faster. They may have missed the slab that was taken here.
   for (Slab* slab : taken) {
     lists_[slab->size_class].Add(slab);
-    TellWaiters(slab->size_class);
+    NotifyWaiters(slab->size_class);
   }
   return false;
 }
@@ -326,7 +327,7 @@ void SlabStore::UnmapTaken(Slab* slab) {
   }
   unmapped.reset();
   Unclaim(bytes);
-  if (waiters_.any()) TellWaiters(kSizeClasses);
+  if (waiters_.any()) NotifyWaiters(kSizeClasses);
 }
 
 void SlabStore::MarkIdle() {

@@ -86,7 +86,7 @@ class SlabStore {
   void MarkIdle();
 
   // Notifies the waiters for `size_class`, and those for which there is room.
-  void TellWaiters(size_t size_class);
+  void NotifyWaiters(size_t size_class);
 
   // The lkey of the region that holds the whole range; 0: none does.
   uint32_t Find(const uint8_t* address, size_t length_bytes) const;

@@ -83,7 +83,7 @@ class FunctionItem final : public MailboxItem {
 
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
                                                        std::shared_ptr<MessagePool> messages,
-                                                       PullLedger& ledger, const PollerOptions& options,
+                                                       ReadLedger& ledger, const PollerOptions& options,
                                                        Environment& environment) {
   std::unique_ptr<Poller> poller(
       new Poller(std::move(fabric), std::move(messages), ledger, options, environment));
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::F
 }
 
 Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages,
-               PullLedger& ledger, const PollerOptions& options, Environment& environment)
+               ReadLedger& ledger, const PollerOptions& options, Environment& environment)
     : PollerServices(std::move(fabric), std::move(messages), environment.NowNs()),
       environment_(environment),
       cache_(*messages_),
@@ -104,8 +104,8 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
       chunk_(kChunkMax),
       fine_clock_(&environment == &Environment::Real()),
       memory_queue_(*this),
-      pull_admission_(*this, ledger, options.host_memory_share),
-      response_watch_(*this, ledger, pull_admission_, options.host_memory_share),
+      read_admission_(*this, ledger, options.host_memory_share),
+      response_watch_(*this, ledger, read_admission_, options.host_memory_share),
       idle_(options),
       drive_time_(now_ns_) {}
 
@@ -127,7 +127,7 @@ Poller::~Poller() {
   for (auto& connection : connections_) {
     if (connection != nullptr) connection->Disconnect();
   }
-  pull_admission_.Stop();
+  read_admission_.Stop();
   connections_.clear();
   Release();
 }
@@ -322,7 +322,7 @@ size_t Poller::Turn() {
   size_t work = TakeCompletions();
   if (work > 0 && HasMail()) ReadClock();
   if (RunMailbox()) ++work;
-  for (MemoryNews* news : {&memory_queue_.news(), &pull_admission_.news()}) {
+  for (MemoryNews* news : {&memory_queue_.news(), &read_admission_.news()}) {
     if (!news->arrived()) continue;
     news->Deliver();
     ++work;

@@ -36,7 +36,7 @@
 #include "hawser/transport/poller/watchdog.h"
 #include "hawser/transport/sharing/memory_queue.h"
 #include "hawser/transport/sharing/poller_services.h"
-#include "hawser/transport/sharing/pull_admission.h"
+#include "hawser/transport/sharing/read_admission.h"
 #include "hawser/transport/sharing/read_budget.h"
 #include "hawser/transport/sharing/response_watch.h"
 #include "hawser/transport/wire/message.h"
@@ -69,7 +69,7 @@ class Poller final : public PollerServices {
   // `ledger` is shared by the pollers on one buffer pool; it and `environment` outlive them.
   static absl::StatusOr<std::unique_ptr<Poller>> Create(std::shared_ptr<fabric::Fabric> fabric,
                                                         std::shared_ptr<MessagePool> messages,
-                                                        PullLedger& ledger, const PollerOptions& options,
+                                                        ReadLedger& ledger, const PollerOptions& options,
                                                         Environment& environment = Environment::Real());
 
   // Ends its thread. Disconnects its connections without notifying their observers: close them before.
@@ -201,7 +201,7 @@ class Poller final : public PollerServices {
   MessageCounts& sent() { return sent_; }
   Count& sent_bytes() { return sent_bytes_; }
   MessageCounts& received() { return received_; }
-  PullAdmission& pull_admission() { return pull_admission_; }
+  ReadAdmission& read_admission() { return read_admission_; }
   ResponseWatch& response_watch() { return response_watch_; }
 
   // The poller takes ownership of `connection`, gives it its index, and destroys it once it is closed and the
@@ -217,7 +217,7 @@ class Poller final : public PollerServices {
   size_t connection_count() const { return connection_count_; }
 
  private:
-  Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, PullLedger& ledger,
+  Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, ReadLedger& ledger,
          const PollerOptions& options, Environment& environment);
   bool TryHold();
   void Release();
@@ -272,7 +272,7 @@ class Poller final : public PollerServices {
   FineClock fine_clock_;
   int64_t turn_began_ns_ = 0;
   MemoryQueue memory_queue_;
-  PullAdmission pull_admission_;
+  ReadAdmission read_admission_;
   ResponseWatch response_watch_;
   MessageCounts sent_, received_;
   Count sent_bytes_;

@@ -11,7 +11,7 @@
 
 namespace hawser::transport {
 
-// What a Poller offers to its own parts (ReadBudget, MemoryQueue, PullAdmission): clock, timers, memory.
+// What a Poller offers to its own parts (ReadBudget, MemoryQueue, ReadAdmission): clock, timers, memory.
 // Thread: on the poller, but for WakeDriver().
 class PollerServices {
  public:

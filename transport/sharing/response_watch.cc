@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/sharing/pull_admission.h"
+#include "hawser/transport/sharing/read_admission.h"
 
 namespace hawser::transport {
 namespace {
 
-constexpr absl::Duration kInterval = PullAdmission::kWatchInterval;
+constexpr absl::Duration kInterval = ReadAdmission::kWatchInterval;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ ResponseAccount::~ResponseAccount() {
   if (claimed_bytes_ != 0) watch_.ledger_.Unclaim(claimed_bytes_);
 }
 
-PullLedger::Host& ResponseAccount::Host() {
+ReadLedger::Host& ResponseAccount::Host() {
   if (host_ == nullptr) host_ = &watch_.ledger_.Join(owner_.peer_host());
   return *host_;
 }
@@ -66,7 +66,7 @@ void ResponseAccount::CountHeldAgain() {
 
 // ---- ResponseWatch
 
-ResponseWatch::ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdmission& pulls,
+ResponseWatch::ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& pulls,
                              double host_share)
     : poller_(poller),
       ledger_(ledger),
@@ -75,7 +75,7 @@ ResponseWatch::ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdm
       watch_timer_([this] { Watch(); }),
       interval_(poller, watch_timer_, kInterval) {}
 
-void ResponseWatch::Release(PullLedger::Host& host, uint64_t bytes) {
+void ResponseWatch::Release(ReadLedger::Host& host, uint64_t bytes) {
   ledger_.ReleaseResponse(host, bytes);
   if (ledger_.any_misses()) pulls_.OnOthersReleased();
 }
@@ -105,7 +105,7 @@ bool ResponseWatch::HardlyMoves(ResponseAccount& account) const {
   account.unread_bytes_ -= read;
   const uint64_t then = account.granted_bytes_then_;
   return account.released_bytes_ - account.released_bytes_then_ + read <
-         std::min(then, std::max(PullAdmission::kWatchedBytesMin, then / PullAdmission::kWatchedFraction));
+         std::min(then, std::max(ReadAdmission::kWatchedBytesMin, then / ReadAdmission::kWatchedFraction));
 }
 
 bool ResponseWatch::HasHadItsTime(const ResponseAccount& account) const {

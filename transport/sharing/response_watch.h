@@ -10,13 +10,13 @@
 #include "hawser/base/peer_table.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/sharing/poller_services.h"
-#include "hawser/transport/sharing/pull_ledger.h"
+#include "hawser/transport/sharing/read_ledger.h"
 #include "hawser/transport/sharing/watch_interval.h"
 #include "hawser/transport/wire/message.h"
 
 namespace hawser::transport {
 
-class PullAdmission;
+class ReadAdmission;
 class ResponseWatch;
 struct InResponseHolders;
 
@@ -60,13 +60,13 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
  private:
   friend class ResponseWatch;
 
-  PullLedger::Host& Host();
+  ReadLedger::Host& Host();
   // What the application kept when a response was granted may be that response's alone by now.
   void CountHeldAgain();
 
   ResponseWatch& watch_;
   Owner& owner_;
-  PullLedger::Host* host_ = nullptr;  // Null before the first large response.
+  ReadLedger::Host* host_ = nullptr;  // Null before the first large response.
   Bytes holds_;
   uint64_t unread_bytes_ = 0;    // That the peer has not READ yet, of those that were granted.
   uint64_t released_bytes_ = 0;  // Ever.
@@ -84,10 +84,10 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 // A small request can ask for a large response, whose memory is held until the peer has READ and released it.
 // So:
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A
-//    response beyond that is refused, unless it is the host's only one (PullLedger::MayHoldResponse()). What
+//    response beyond that is refused, unless it is the host's only one (ReadLedger::MayHoldResponse()). What
 //    a response refers to and the application keeps does not count, as long as it keeps it; at each check it
 //    is counted again.
-//  - Every PullAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked.
+//  - Every ReadAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked.
 //    While memory is short, one that hardly moves is ended: the connections of the host that holds most come
 //    first, then the one that has not moved for longest.
 //
@@ -96,7 +96,7 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 // connection is ended.
 //
 // A peer moves by releasing responses, and by READs of bytes that it has not READ before, where the fabric
-// sees them (TCP does). In an interval it has to move as many bytes as PullAdmission requires of a pull. Over
+// sees them (TCP does). In an interval it has to move as many bytes as ReadAdmission requires of a pull. Over
 // verbs a peer that READs one large response looks the same as one that does nothing. It has more time there,
 // in proportion to what it holds: see kUnseenBytesPerSecond.
 //
@@ -112,13 +112,13 @@ class ResponseWatch {
   static constexpr absl::Duration kUnseenMax = absl::Seconds(15);
 
   // `ledger`: that of the poller's buffer pool. `host_share`: PollerOptions::host_memory_share.
-  ResponseWatch(PollerServices& poller, PullLedger& ledger, PullAdmission& pulls, double host_share);
+  ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& pulls, double host_share);
 
  private:
   friend class ResponseAccount;
 
   // `bytes` of `host` do not count any more, so pulls may be admitted.
-  void Release(PullLedger::Host& host, uint64_t bytes);
+  void Release(ReadLedger::Host& host, uint64_t bytes);
   // Counts and records what each account holds, and comes back to it after an interval.
   void Look();
   void Watch();
@@ -131,8 +131,8 @@ class ResponseWatch {
   uint64_t Refusals() const;
 
   PollerServices& poller_;
-  PullLedger& ledger_;
-  PullAdmission& pulls_;
+  ReadLedger& ledger_;
+  ReadAdmission& pulls_;
   const double host_share_;
   // The account whose peer has not moved for longest is first.
   IntrusiveList<ResponseAccount, InResponseHolders> holders_;

@@ -36,11 +36,11 @@ class ResponseHandler : public OutgoingMessage::Taker {
 
   // The fabric no longer uses `request`, which could be sent again. Called only if one of the two below
   // returned true.
-  void OnRequestBack(OutgoingMessagePtr request) override { (void)request; }
-  // Asked before OnResponse(Unavailable). True: OnRequestBack() follows, after OnResponse().
+  void OnRequestReturned(OutgoingMessagePtr request) override { (void)request; }
+  // Asked before OnResponse(Unavailable). True: OnRequestReturned() follows, after OnResponse().
   virtual bool WantsRequestBack() { return false; }
   // Asked before OnResponse() with an error: a response whose envelope starts with a byte other than zero
-  // (rpc/PROTOCOL.md). True: OnRequestBack() follows, before or after OnResponse().
+  // (rpc/PROTOCOL.md). True: OnRequestReturned() follows, before or after OnResponse().
   virtual bool WantsRequestBackAfter(const IncomingMessage& error) {
     (void)error;
     return false;

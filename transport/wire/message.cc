@@ -345,7 +345,7 @@ OutgoingMessagePtr MessagePool::NewReserved() {
 
 void OutgoingMessageDeleter::operator()(OutgoingMessage* message) const {
   if (message->taker_ != nullptr) {
-    return std::exchange(message->taker_, nullptr)->OnRequestBack(OutgoingMessagePtr(message));
+    return std::exchange(message->taker_, nullptr)->OnRequestReturned(OutgoingMessagePtr(message));
   }
   MessagePool* const pool = message->pool_;
   message->Reset();  // Outside of the lock: it may free what the application attached.

@@ -119,7 +119,7 @@ class OutgoingMessage {
   // Receives a message, in place of its pool, when its last owner releases it.
   class Taker {
    public:
-    virtual void OnRequestBack(std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter> message) = 0;
+    virtual void OnRequestReturned(std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter> message) = 0;
 
    protected:
     ~Taker() = default;

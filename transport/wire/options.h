@@ -86,7 +86,7 @@ struct PollerOptions {
   uint64_t read_bytes_max = 8 << 20;
   // Of the memory that is free or its own already, what one peer host may hold for large messages; 0 to 1: those that
   // it has announced and that are not answered yet, and responses that it has not released. Short ones (up to 4 MiB)
-  // that it has announced may go three quarters of the way beyond. See PullAdmission and ResponseWatch.
+  // that it has announced may go three quarters of the way beyond. See ReadAdmission and ResponseWatch.
   double host_memory_share = 0.8;
 };
 

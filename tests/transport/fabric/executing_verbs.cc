@@ -137,8 +137,8 @@ class ExecutingVerbs::Device {
   void Complete(Qp& qp, ibv_cq* cq, const ibv_wc& wc);
   void CompleteReceive(Qp& qp, ibv_wc_status status, uint32_t byte_len, uint32_t invalidated = 0);
   void Invalidate(uint32_t rkey);
-  void Tell(Id& id, rdma_cm_event_type type, int status = 0, const void* data = nullptr,
-            size_t data_bytes = 0, Id* listener = nullptr, const rdma_conn_param* parameters = nullptr);
+  void Notify(Id& id, rdma_cm_event_type type, int status = 0, const void* data = nullptr,
+              size_t data_bytes = 0, Id* listener = nullptr, const rdma_conn_param* parameters = nullptr);
   void DropEvents(const Id& id);
   void Part(Id& id);
 
@@ -466,8 +466,8 @@ int ExecutingVerbs::Device::DestroyQp(ibv_qp* verbs) {
 
 // --- The connection manager
 
-void ExecutingVerbs::Device::Tell(Id& id, rdma_cm_event_type type, int status, const void* data,
-                                  size_t data_bytes, Id* listener, const rdma_conn_param* parameters) {
+void ExecutingVerbs::Device::Notify(Id& id, rdma_cm_event_type type, int status, const void* data,
+                                    size_t data_bytes, Id* listener, const rdma_conn_param* parameters) {
   auto event = std::make_unique<Event>();
   event->verbs.id = &id.verbs;
   event->verbs.event = type;
@@ -504,9 +504,9 @@ void ExecutingVerbs::Device::Part(Id& id) {
   if (peer == nullptr) return;
   peer->peer = nullptr;
   if (id.asked) {
-    Tell(*peer, RDMA_CM_EVENT_REJECTED, iwarp_ ? -ECONNRESET : kByProgram);
+    Notify(*peer, RDMA_CM_EVENT_REJECTED, iwarp_ ? -ECONNRESET : kByProgram);
   } else {
-    Tell(*peer, RDMA_CM_EVENT_DISCONNECTED);
+    Notify(*peer, RDMA_CM_EVENT_DISCONNECTED);
   }
 }
 
@@ -682,12 +682,12 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     local.sin_port = htons(Here().next_port_++);
     std::memcpy(&id->route.addr.dst_storage, peer, sizeof(sockaddr_in));
     id->verbs = &Here().cm_context_;
-    Here().Tell(Of(id), RDMA_CM_EVENT_ADDR_RESOLVED);
+    Here().Notify(Of(id), RDMA_CM_EVENT_ADDR_RESOLVED);
     return 0;
   };
   library.rdma_resolve_route = [](rdma_cm_id* id, int) {
     const std::lock_guard<std::mutex> lock(Here().mutex_);
-    Here().Tell(Of(id), RDMA_CM_EVENT_ROUTE_RESOLVED);
+    Here().Notify(Of(id), RDMA_CM_EVENT_ROUTE_RESOLVED);
     return 0;
   };
   library.rdma_init_qp_attr = [](rdma_cm_id*, ibv_qp_attr*, int* mask) {
@@ -710,8 +710,8 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
       asked->peer = &Of(id);
       asked->asked = true;
       Of(id).peer = asked.get();
-      device.Tell(*asked, RDMA_CM_EVENT_CONNECT_REQUEST, 0, parameters->private_data,
-                  parameters->private_data_len, listener.get(), parameters);
+      device.Notify(*asked, RDMA_CM_EVENT_CONNECT_REQUEST, 0, parameters->private_data,
+                    parameters->private_data_len, listener.get(), parameters);
       rdma_cm_id* const added = &asked->verbs;
       device.ids_[added] = std::move(asked);
       return 0;
@@ -720,7 +720,7 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
       errno = ECONNREFUSED;
       return -1;
     }
-    device.Tell(Of(id), RDMA_CM_EVENT_REJECTED, kNothingListens);
+    device.Notify(Of(id), RDMA_CM_EVENT_REJECTED, kNothingListens);
     return 0;
   };
   library.rdma_accept = [](rdma_cm_id* id, rdma_conn_param* parameters) {
@@ -738,14 +738,14 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     here.peer = &there;
     there.peer = &here;
     if (device.iwarp_) there.state = IBV_QPS_RTS;
-    device.Tell(*accepted.peer, device.iwarp_ ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE, 0,
-                parameters->private_data, parameters->private_data_len, nullptr, parameters);
-    if (device.iwarp_) device.Tell(accepted, RDMA_CM_EVENT_ESTABLISHED);
+    device.Notify(*accepted.peer, device.iwarp_ ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE,
+                  0, parameters->private_data, parameters->private_data_len, nullptr, parameters);
+    if (device.iwarp_) device.Notify(accepted, RDMA_CM_EVENT_ESTABLISHED);
     return 0;
   };
   library.rdma_establish = [](rdma_cm_id* id) {
     const std::lock_guard<std::mutex> lock(Here().mutex_);
-    if (Of(id).peer != nullptr) Here().Tell(*Of(id).peer, RDMA_CM_EVENT_ESTABLISHED);
+    if (Of(id).peer != nullptr) Here().Notify(*Of(id).peer, RDMA_CM_EVENT_ESTABLISHED);
     return 0;
   };
   library.rdma_reject = [](rdma_cm_id* id, const void* data, uint8_t data_bytes) {
@@ -753,7 +753,7 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     Id* const peer = std::exchange(Of(id).peer, nullptr);
     if (peer == nullptr) return 0;
     peer->peer = nullptr;
-    Here().Tell(*peer, RDMA_CM_EVENT_REJECTED, Here().iwarp_ ? -ECONNRESET : kByProgram, data, data_bytes);
+    Here().Notify(*peer, RDMA_CM_EVENT_REJECTED, Here().iwarp_ ? -ECONNRESET : kByProgram, data, data_bytes);
     return 0;
   };
   library.rdma_notify = [](rdma_cm_id*, ibv_event_type) { return 0; };

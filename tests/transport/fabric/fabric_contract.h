@@ -71,7 +71,7 @@ class NewsRecorder : public ConnectionHandler {
     told.push_back("established");
     accept_data = std::string(private_data);
   }
-  std::string OnCannotAccept(const absl::Status& status) override {
+  std::string OnAcceptFailed(const absl::Status& status) override {
     return "no: " + std::string(status.message());
   }
   void OnConnectFailed(const absl::Status& status, absl::string_view private_data) override {

@@ -59,7 +59,7 @@ class FullSource final : public CompletionSource {
     EXPECT_TRUE(Eventually([&] { return counters_.epoll_calls.load() > epoll_calls; }));
   }
   void Deliver(CompletionSpan&) override {}
-  void OnTellEnd() override {}
+  void OnEndDue() override {}
   void Acknowledge() override {
     ++asked;
     queue_.OweAcknowledgement(*this);

@@ -76,8 +76,8 @@ class PendingCall final : public ResponseHandler {
       if (call_ != nullptr) call_->OnResponse(std::move(result));
     }
     bool WantsRequestBack() override { return call_ != nullptr && call_->WantsRequestBack(); }
-    void OnRequestBack(OutgoingMessagePtr request) override {
-      if (call_ != nullptr) call_->OnRequestBack(std::move(request));
+    void OnRequestReturned(OutgoingMessagePtr request) override {
+      if (call_ != nullptr) call_->OnRequestReturned(std::move(request));
     }
 
    private:
@@ -91,7 +91,7 @@ class PendingCall final : public ResponseHandler {
     if (on_response) on_response();
   }
   bool WantsRequestBack() override { return wants_request_back; }
-  void OnRequestBack(OutgoingMessagePtr request) override { request_back = std::move(request); }
+  void OnRequestReturned(OutgoingMessagePtr request) override { request_back = std::move(request); }
 
   bool done() const { return ends != 0; }
   const absl::Status& status() const { return response.status(); }

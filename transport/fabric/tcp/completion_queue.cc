@@ -201,7 +201,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (in_forked_child()) return 0;
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
-  if (!ending_.empty()) TellEnds();
+  if (!ending_.empty()) NotifyEnds();
   if (!completions.empty()) Deliver(out);
   bool idle = out.next == completions.data();
   // If the last Poll() left completions of its events undelivered, this one does not look for new events: the
@@ -269,9 +269,9 @@ void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
   }
 }
 
-void TcpCompletionQueue::TellEnds() {
+void TcpCompletionQueue::NotifyEnds() {
   for (size_t count = std::min(ending_.size(), kNewsMax); count > 0 && !ending_.empty(); --count) {
-    ending_.TakeFirst()->OnTellEnd();
+    ending_.TakeFirst()->OnEndDue();
   }
 }
 
@@ -309,7 +309,7 @@ void TcpCompletionQueue::Schedule(CompletionSource& source) {
   if (!polling_) Publish();
 }
 
-void TcpCompletionQueue::TellEnd(CompletionSource& source) {
+void TcpCompletionQueue::NotifyEnd(CompletionSource& source) {
   ending_.Add(source);
   if (!polling_) Publish();
 }

@@ -48,8 +48,8 @@ class CompletionSource : public EventSource {
   // Called once for each Schedule(). Adds completions while there is room, and schedules itself again if
   // there are more; or calls its handler, as the last thing it does.
   virtual void Deliver(CompletionSpan& out) = 0;
-  // Called once for each TellEnd(), unless it was unregistered.
-  virtual void OnTellEnd() = 0;
+  // Called once for each NotifyEnd(), unless it was unregistered.
+  virtual void OnEndDue() = 0;
   // Called once for each OweAcknowledgement(), unless it was cancelled.
   virtual void Acknowledge() = 0;
 
@@ -92,8 +92,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   // For its queue pairs. Each call holds until its opposite; a repeated one has no effect.
   void UnregisterQueuePair(CompletionSource& source);
   void Schedule(CompletionSource& source);  // Deliver() will be called.
-  // The next Poll() will call OnTellEnd(), after the caller has seen the completions of this one.
-  void TellEnd(CompletionSource& source);
+  // The next Poll() will call OnEndDue(), after the caller has seen the completions of this one.
+  void NotifyEnd(CompletionSource& source);
   void OweAcknowledgement(CompletionSource& source);
   void CancelAcknowledgement(CompletionSource& source);
   void StartCarrying(CompletionSource& source);  // Frames, on a connected socket.
@@ -177,7 +177,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   void Deliver(CompletionSpan& out);
   void KeepTurn(CompletionSource& source);
   void DeliverNews(CompletionSpan& none);
-  void TellEnds();
+  void NotifyEnds();
   void SleepUntil(int64_t when_ns);
   bool TakeEventsOfWait();
   void HandleEvents();

@@ -304,7 +304,7 @@ bool TcpListener::HalfOpen::Secure() {
   }
   HangUp();
   // A connection that just ended is no offence: so do those that only look whether the port is open.
-  if (ViolationOf(stream_.tls()->error()).has_value()) TellOfBadPeer(stream_.tls()->error());
+  if (ViolationOf(stream_.tls()->error()).has_value()) ReportBadPeer(stream_.tls()->error());
   listener_.half_open_.erase(self);
   return false;
 }
@@ -317,12 +317,12 @@ void TcpListener::HalfOpen::OnGreeting() {
     case GreetingReader::Result::kClosed:
       // A client finds out only after the server's handshake whether it accepts the server's certificate.
       if (stream_.tls() != nullptr && ViolationOf(stream_.tls()->error()).has_value()) {
-        TellOfBadPeer(stream_.tls()->error());
+        ReportBadPeer(stream_.tls()->error());
       }
       break;
     case GreetingReader::Result::kNotHawser:
       AnswerStranger();
-      TellOfBadGreeting(absl::StrCat(
+      ReportBadGreeting(absl::StrCat(
           "sent \"", absl::CHexEscape(greeting_.bytes()), "\", which no Hawser client over TCP begins with",
           LooksLikeTls(greeting_.bytes()) && stream_.tls() == nullptr
               ? ": it is TLS, and this server has no credentials (ServerOptions::credentials)"
@@ -331,7 +331,7 @@ void TcpListener::HalfOpen::OnGreeting() {
     case GreetingReader::Result::kMalformed:
       // The answer contains our version, so the peer can report the mismatch to its user.
       Reject();
-      TellOfBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
+      ReportBadGreeting(absl::StrCat("sent a greeting of version ", greeting_.greeting().version, ", kind ",
                                      static_cast<int>(greeting_.greeting().kind), ", with ",
                                      greeting_.greeting().private_data_bytes, " bytes of private data"));
       break;
@@ -342,11 +342,11 @@ void TcpListener::HalfOpen::OnGreeting() {
             "does not begin with TLS, which this server requires: it has no credentials "
             "(ChannelOptions::credentials)");
         SetViolation(why, Violation::kTls);
-        TellOfBadPeer(why);
+        ReportBadPeer(why);
         break;
       }
       if (greeting_.greeting().kind != GreetingKind::kConnect) {
-        TellOfBadGreeting("sent the greeting of a side that accepts");
+        ReportBadGreeting("sent the greeting of a side that accepts");
         break;
       }
       listener.completion_queue_.Unwatch(stream_.fd());
@@ -368,11 +368,11 @@ void TcpListener::HalfOpen::Reject() {
   request.Reject({});
 }
 
-void TcpListener::HalfOpen::TellOfBadGreeting(absl::string_view what) {
-  TellOfBadPeer(ViolationError(Violation::kGreeting, what));
+void TcpListener::HalfOpen::ReportBadGreeting(absl::string_view what) {
+  ReportBadPeer(ViolationError(Violation::kGreeting, what));
 }
 
-void TcpListener::HalfOpen::TellOfBadPeer(const absl::Status& what) {
+void TcpListener::HalfOpen::ReportBadPeer(const absl::Status& what) {
   absl::Status why(what.code(), absl::StrCat("peer tcp://", peer_address_.ToString(), " ", what.message()));
   CopyViolation(what, why);
   listener_.handler_.OnBadPeer(peer_address_, why);

@@ -64,8 +64,8 @@ class TcpListener final : public Listener, public EventSource {
     void Reject();
     void AnswerStranger();
     void HangUp();
-    void TellOfBadGreeting(absl::string_view what);
-    void TellOfBadPeer(const absl::Status& what);
+    void ReportBadGreeting(absl::string_view what);
+    void ReportBadPeer(const absl::Status& what);
 
     TcpListener& listener_;
     Stream stream_;

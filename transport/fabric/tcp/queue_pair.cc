@@ -306,7 +306,7 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
 
 void TcpQueuePair::ReceiveSoon() {
   receive_soon_ = true;
-  completion_queue_.TellEnd(*this);  // The next Poll() calls OnTellEnd().
+  completion_queue_.NotifyEnd(*this);  // The next Poll() calls OnEndDue().
 }
 
 absl::Status TcpQueuePair::WhyClosed() const {
@@ -457,7 +457,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
     const std::string private_data = std::move(news_->private_data);
     if (!news_->ended) news_.reset();
     completion_queue_.Schedule(*this);
-    if (receive_soon_) completion_queue_.TellEnd(*this);
+    if (receive_soon_) completion_queue_.NotifyEnd(*this);
     handler_.OnEstablished(private_data);
     return;
   }
@@ -473,16 +473,16 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
   }
   if (push_ == PushState::kUntold && !receive_queue_.HasCompletions(flush)) {
     push_ = PushState::kOffered;
-    completion_queue_.TellEnd(*this);  // The next Poll() calls OnTellEnd().
+    completion_queue_.NotifyEnd(*this);  // The next Poll() calls OnEndDue().
   }
   if (HasCompletions(flush)) {
     completion_queue_.Schedule(*this);
     return;
   }
-  if (news_ != nullptr) completion_queue_.TellEnd(*this);
+  if (news_ != nullptr) completion_queue_.NotifyEnd(*this);
 }
 
-void TcpQueuePair::OnTellEnd() {
+void TcpQueuePair::OnEndDue() {
   if (news_ != nullptr && news_->established) return completion_queue_.Schedule(*this);
   if (std::exchange(receive_soon_, false)) {
     Receive();
@@ -494,7 +494,7 @@ void TcpQueuePair::OnTellEnd() {
     return;
   }
   if (news_ == nullptr) return;  // Disconnect() was called.
-  // Something has completed since TellEnd(), which may have been called for pushes.
+  // Something has completed since NotifyEnd(), which may have been called for pushes.
   if (HasCompletions(/*flush=*/false)) return completion_queue_.Schedule(*this);
   const std::unique_ptr<News> last = std::move(news_);
   completion_queue_.Schedule(*this);

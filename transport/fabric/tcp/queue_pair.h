@@ -63,7 +63,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void OnEvents(uint32_t events) override;
   void OnTimer() override;
   void Deliver(CompletionSpan& out) override;
-  void OnTellEnd() override;
+  void OnEndDue() override;
   void Acknowledge() override;
 
  private:

@@ -418,11 +418,11 @@ void VerbsCompletionQueue::TakeNotes() {
     notes_.clear();
     std::swap(lost, lost_);
   }
-  if (!lost.ok()) TellLost(lost);
+  if (!lost.ok()) NotifyLost(lost);
   TakeLeaves();
 }
 
-void VerbsCompletionQueue::TellLost(const absl::Status& lost) {
+void VerbsCompletionQueue::NotifyLost(const absl::Status& lost) {
   {
     MutexLock lock(cq_mutex_);
     for (const auto& cq : cqs_) cq->capacity = 0;  // Later queue pairs use another one.

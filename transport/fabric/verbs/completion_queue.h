@@ -161,7 +161,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void RunScheduled();
   void TakeNotes();
   void TakeLeaves();
-  void TellLost(const absl::Status& lost);
+  void NotifyLost(const absl::Status& lost);
   void LookAtEvents();
   void TryAgain();
   void Publish();

@@ -444,7 +444,7 @@ void VerbsQueuePair::FailHandshake(const absl::Status& why) {
 // At the side that accepts: a peer that has no answer yet gets this one.
 void VerbsQueuePair::RejectPeer(const absl::Status& why) {
   if (!accepted_ || id_ == nullptr || device_qp_->answered()) return;
-  std::string reason = handler_.OnCannotAccept(why);
+  std::string reason = handler_.OnAcceptFailed(why);
   reason.resize(std::min(reason.size(), kRejectPrivateDataMax));
   reason = RejectionData(reason, device_.iwarp());
   HandOver(

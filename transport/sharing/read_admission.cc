@@ -1,4 +1,4 @@
-#include "hawser/transport/sharing/pull_admission.h"
+#include "hawser/transport/sharing/read_admission.h"
 
 #include <algorithm>
 #include <limits>
@@ -15,13 +15,13 @@ constexpr double kShortLeaves = 0.25;
 
 }  // namespace
 
-// ---- PullAccount
+// ---- ReadAccount
 
-PullAccount::PullAccount(PullAdmission& admission, Owner& owner) : admission_(admission), owner_(owner) {
-  for (PullLane& lane : lanes_) lane.account = this;
+ReadAccount::ReadAccount(ReadAdmission& admission, Owner& owner) : admission_(admission), owner_(owner) {
+  for (ReadLane& lane : lanes_) lane.account = this;
 }
 
-PullAccount::~PullAccount() {
+ReadAccount::~ReadAccount() {
   if (host_ == nullptr) return;
   admission_.WithdrawAll(*this);
   admission_.Leave(*host_, held_bytes_);
@@ -34,9 +34,9 @@ HeldByHost::~HeldByHost() {
   if (admission_ != nullptr) admission_->Leave(*host_, bytes_);
 }
 
-// ---- PullAdmission
+// ---- ReadAdmission
 
-PullAdmission::PullAdmission(PollerServices& poller, PullLedger& ledger, double host_share)
+ReadAdmission::ReadAdmission(PollerServices& poller, ReadLedger& ledger, double host_share)
     : poller_(poller),
       ledger_(ledger),
       shares_{1 - (1 - host_share) * kShortLeaves, host_share},
@@ -47,22 +47,22 @@ PullAdmission::PullAdmission(PollerServices& poller, PullLedger& ledger, double 
   ledger_.Add(*this);
 }
 
-PullAdmission::~PullAdmission() { ledger_.Remove(*this); }
+ReadAdmission::~ReadAdmission() { ledger_.Remove(*this); }
 
-void PullAdmission::Stop() { stopped_ = true; }
+void ReadAdmission::Stop() { stopped_ = true; }
 
-size_t PullAdmission::LaneOf(const Pull& pull) {
+size_t ReadAdmission::LaneOf(const AnnouncedMessage& pull) {
   return pull.read_bytes_ <= kReadAheadBytes ? kShort : kLong;
 }
 
-PullHost& PullAdmission::HostOf(PullAccount& account) {
+ReadHost& ReadAdmission::HostOf(ReadAccount& account) {
   if (account.host_ == nullptr) {
     const PeerHost key = account.owner_.peer_host();
-    std::unique_ptr<PullHost>& host = hosts_[key];
+    std::unique_ptr<ReadHost>& host = hosts_[key];
     if (host == nullptr) {
-      host = std::make_unique<PullHost>();
+      host = std::make_unique<ReadHost>();
       host->held = &ledger_.Join(key);
-      for (PullHost::Lane& lane : host->lanes) lane.host = host.get();
+      for (ReadHost::Lane& lane : host->lanes) lane.host = host.get();
     }
     ++host->owners;
     account.host_ = host.get();
@@ -70,21 +70,22 @@ PullHost& PullAdmission::HostOf(PullAccount& account) {
   return *account.host_;
 }
 
-void PullAdmission::Announce(Pull& pull, uint64_t read_bytes, uint64_t other_bytes, PullAccount& account) {
+void ReadAdmission::Announce(AnnouncedMessage& pull, uint64_t read_bytes, uint64_t other_bytes,
+                             ReadAccount& account) {
   pull.read_bytes_ = read_bytes;
   pull.sink_bytes_ = read_bytes + other_bytes;
   const size_t index = LaneOf(pull);
-  PullLane& lane = account.lanes_[index];
+  ReadLane& lane = account.lanes_[index];
   HostOf(account);
   pull.account_ = &account;
   lane.waiting.MoveToBack(&pull);
   Place(lane, index);
   // If other pulls wait before it, the ring need not be served.
-  const PullHost::Lane& host = account.host_->lanes[index];
+  const ReadHost::Lane& host = account.host_->lanes[index];
   if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
 }
 
-void PullAdmission::Withdraw(Pull& pull) {
+void ReadAdmission::Withdraw(AnnouncedMessage& pull) {
   if (!pull.linked()) return;
   pull.Unlink();
   const size_t index = LaneOf(pull);
@@ -92,24 +93,24 @@ void PullAdmission::Withdraw(Pull& pull) {
   OnWithdrawn();
 }
 
-void PullAdmission::WithdrawAll(PullAccount& account) {
+void ReadAdmission::WithdrawAll(ReadAccount& account) {
   if (account.host_ == nullptr) return;
   for (size_t index : {kShort, kLong}) {
-    PullLane& lane = account.lanes_[index];
-    while (Pull* const pull = lane.waiting.front()) pull->Unlink();
+    ReadLane& lane = account.lanes_[index];
+    while (AnnouncedMessage* const pull = lane.waiting.front()) pull->Unlink();
     Place(lane, index);
   }
   OnWithdrawn();
 }
 
-void PullAdmission::OnWithdrawn() {
+void ReadAdmission::OnWithdrawn() {
   if (!any_waits()) NoteWaiting();
   PumpSoon();
 }
 
-void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
+void ReadAdmission::OnReadQueued(AnnouncedMessage& pull, uint64_t bytes) {
   const size_t index = LaneOf(pull);
-  PullLane& lane = pull.account_->lanes_[index];
+  ReadLane& lane = pull.account_->lanes_[index];
   pull.unposted_bytes_ -= bytes;
   lane.unposted_bytes -= bytes;
   if (lane.linked() || lane.waiting.empty()) return;
@@ -117,31 +118,31 @@ void PullAdmission::OnReadQueued(Pull& pull, uint64_t bytes) {
   if (lane.linked()) PumpSoon();
 }
 
-void PullAdmission::OnRead(Pull& pull, uint64_t bytes) {
-  PullAccount& account = *pull.account_;
+void ReadAdmission::OnRead(AnnouncedMessage& pull, uint64_t bytes) {
+  ReadAccount& account = *pull.account_;
   pull.unread_bytes_ -= bytes;
   account.unread_bytes_ -= bytes;
   account.read_bytes_ += bytes;
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void PullAdmission::OnPullEnded(Pull& pull) {
+void ReadAdmission::OnReadsEnded(AnnouncedMessage& pull) {
   if (pull.unposted_bytes_ != 0) OnReadQueued(pull, pull.unposted_bytes_);
   if (pull.unread_bytes_ == 0) return;
-  PullAccount& account = *pull.account_;
+  ReadAccount& account = *pull.account_;
   account.unread_bytes_ -= pull.unread_bytes_;
   pull.unread_bytes_ = 0;
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void PullAdmission::Release(Pull& pull) {
+void ReadAdmission::Release(AnnouncedMessage& pull) {
   if (pull.holds_memory_) Detach(pull);
 }
 
-HeldByHost PullAdmission::Detach(Pull& pull) {
+HeldByHost ReadAdmission::Detach(AnnouncedMessage& pull) {
   HeldByHost held;
   if (!pull.holds_memory_) return held;
-  OnPullEnded(pull);
+  OnReadsEnded(pull);
   pull.holds_memory_ = false;
   pull.account_->held_bytes_ -= pull.sink_bytes_;
   held.admission_ = this;
@@ -151,9 +152,9 @@ HeldByHost PullAdmission::Detach(Pull& pull) {
   return held;
 }
 
-void PullAdmission::Leave(PullHost& host, uint64_t bytes) {
+void ReadAdmission::Leave(ReadHost& host, uint64_t bytes) {
   if (bytes != 0) {
-    if (ledger_.Release(*host.held, bytes, *this)) tell_others_ = true;
+    if (ledger_.Release(*host.held, bytes, *this)) notify_others_ = true;
     PumpSoon();
   }
   if (--host.owners != 0) return;
@@ -162,8 +163,8 @@ void PullAdmission::Leave(PullHost& host, uint64_t bytes) {
   hosts_.erase(key);
 }
 
-void PullAdmission::Place(PullLane& lane, size_t index) {
-  PullHost::Lane& host = lane.account->host_->lanes[index];
+void ReadAdmission::Place(ReadLane& lane, size_t index) {
+  ReadHost::Lane& host = lane.account->host_->lanes[index];
   const bool may_go_on = !lane.waiting.empty() && lane.unposted_bytes < kReadAheadBytes;
   if (may_go_on && !lane.linked()) host.connections.MoveToBack(&lane);
   if (!may_go_on) lane.Unlink();
@@ -176,17 +177,17 @@ void PullAdmission::Place(PullLane& lane, size_t index) {
 
 // Memory may be returned anywhere, in the application's code, too, and comes back to the pool a little after Leave(). So
 // waiting pulls, of other members as well, are served in a turn of their own.
-void PullAdmission::PumpSoon() {
-  if ((any_waits() || tell_others_) && !stopped_ && !pump_timer_.is_set()) {
+void ReadAdmission::PumpSoon() {
+  if ((any_waits() || notify_others_) && !stopped_ && !pump_timer_.is_set()) {
     poller_.timers().Set(pump_timer_, poller_.now_ns());
   }
 }
 
-void PullAdmission::Pump() {
+void ReadAdmission::Pump() {
   if (pumping_) again_ = true;
   if (stopped_ || std::exchange(pumping_, true)) return;
   poller_.timers().Cancel(pump_timer_);
-  if (std::exchange(tell_others_, false)) ledger_.TellReleased(*this);
+  if (std::exchange(notify_others_, false)) ledger_.NotifyReleased(*this);
   // The second round finds memory that was released before this asked to be notified. If the system has
   // refused memory, there is no second round: it would start the next growth at once, but the timer of
   // MemoryNews starts that.
@@ -202,7 +203,7 @@ void PullAdmission::Pump() {
   if (std::exchange(again_, false)) PumpSoon();
 }
 
-void PullAdmission::NoteWaiting() {
+void ReadAdmission::NoteWaiting() {
   if (any_waits()) {
     news_.Await(refused_bytes_, why_);
     awaiting_ = true;
@@ -220,13 +221,13 @@ void PullAdmission::NoteWaiting() {
   if (misses && !(others_miss && watch_timer_.is_set())) Look();
 }
 
-void PullAdmission::ServeRing(size_t index) {
+void ReadAdmission::ServeRing(size_t index) {
   auto& ring = rings_[index];
   ++passes_;
-  while (PullHost::Lane* const host = ring.front()) {
+  while (ReadHost::Lane* const host = ring.front()) {
     if (host->refused_in_pass == passes_) break;  // All others were refused in this pass, too.
-    PullLane* const lane = host->connections.front();
-    Pull* const pull = lane->waiting.front();
+    ReadLane* const lane = host->connections.front();
+    AnnouncedMessage* const pull = lane->waiting.front();
     ring.MoveToBack(host);
     host->refused_in_pass = passes_;
     if (Admit(*pull, *lane, index)) host->refused_in_pass = 0;
@@ -234,7 +235,7 @@ void PullAdmission::ServeRing(size_t index) {
 }
 
 // When the pool has grown, it notifies the waiters for a buffer of that size.
-void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
+void ReadAdmission::NoteRefusal(size_t bytes, Shortage why) {
   // Growth that the system refuses is tried again and again. That does not end a wait that has begun.
   if (why != Shortage::kGrowing || said_misses_) misses_ = true;
   if (why_ == Shortage::kGrowing) return;
@@ -243,17 +244,17 @@ void PullAdmission::NoteRefusal(size_t bytes, Shortage why) {
   why_ = why;
 }
 
-bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
+bool ReadAdmission::Admit(AnnouncedMessage& pull, ReadLane& lane, size_t index) {
   ++attempts_;
-  PullAccount& account = *lane.account;
-  PullHost& host = *account.host_;
-  PullLedger::Refusal refusal;
+  ReadAccount& account = *lane.account;
+  ReadHost& host = *account.host_;
+  ReadLedger::Refusal refusal;
   Lease sink = ledger_.Lend(*host.held, pull.sink_bytes_, shares_[index], refusal);
   if (!sink) {
-    if (refusal.by_pool) poller_.messages().buffers().TellShort(pull.sink_bytes_, refusal.why);
+    if (refusal.by_pool) poller_.messages().buffers().NotifyShortage(pull.sink_bytes_, refusal.why);
     NoteRefusal(pull.sink_bytes_, refusal.why);
     // While the pool grows, memory is only late, not short.
-    if (refusal.why != Shortage::kGrowing) pull.OnShort();
+    if (refusal.why != Shortage::kGrowing) pull.OnNoMemory();
     return false;
   }
   pull.Unlink();
@@ -276,10 +277,10 @@ bool PullAdmission::Admit(Pull& pull, PullLane& lane, size_t index) {
 
 // ---- The watch
 
-void PullAdmission::Look() {
+void ReadAdmission::Look() {
   ++looks_;
   looked_ns_ = poller_.now_ns();
-  for (PullAccount* account = holders_.front(); account != nullptr; account = holders_.after(account)) {
+  for (ReadAccount* account = holders_.front(); account != nullptr; account = holders_.after(account)) {
     account->look_ = looks_;
     account->unread_bytes_then_ = account->unread_bytes_;
     account->read_bytes_then_ = account->read_bytes_;
@@ -287,7 +288,7 @@ void PullAdmission::Look() {
   interval_.Begin();
 }
 
-bool PullAdmission::HardlyMoves(const PullAccount& account) const {
+bool ReadAdmission::HardlyMoves(const ReadAccount& account) const {
   if (account.look_ != looks_ || !account.owner_.waits_for_peer()) return false;
   const uint64_t then = account.unread_bytes_then_;
   return account.read_bytes_ - account.read_bytes_then_ <
@@ -295,7 +296,7 @@ bool PullAdmission::HardlyMoves(const PullAccount& account) const {
 }
 
 // The bytes of the first waiting pull of each connection.
-uint64_t PullAdmission::WaitingBytes() const {
+uint64_t ReadAdmission::WaitingBytes() const {
   uint64_t sum = 0;
   for (const auto& ring : rings_) {
     for (auto* host = ring.front(); host != nullptr; host = ring.after(host)) {
@@ -307,15 +308,15 @@ uint64_t PullAdmission::WaitingBytes() const {
   return sum;
 }
 
-void PullAdmission::Watch() {
+void ReadAdmission::Watch() {
   if (!interval_.IsOver()) return;
   // What its peers have done is not known: handlers are slow, or there is very much to do.
   if (poller_.behind()) return Look();
   if (said_misses_) ledger_.SetMissing(*this, WaitingBytes(), poller_.now_ns());
   const uint64_t missing = ledger_.ClaimMissing(looked_ns_);
   uint64_t freed = 0;
-  std::vector<PullAccount::Owner*> to_end;
-  for (PullAccount* account = holders_.front(); account != nullptr && freed < missing;
+  std::vector<ReadAccount::Owner*> to_end;
+  for (ReadAccount* account = holders_.front(); account != nullptr && freed < missing;
        account = holders_.after(account)) {
     if (account->claimed_bytes_ != 0 || !HardlyMoves(*account)) continue;
     account->claimed_bytes_ = std::min(account->held_bytes_, missing - freed);
@@ -324,7 +325,7 @@ void PullAdmission::Watch() {
   }
   ledger_.Unclaim(missing - freed);
   if (said_misses_ || !holders_.empty()) Look();
-  for (PullAccount::Owner* const owner : to_end) owner->EndForMemory();
+  for (ReadAccount::Owner* const owner : to_end) owner->EndForMemory();
 }
 
 }  // namespace hawser::transport

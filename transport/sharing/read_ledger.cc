@@ -1,4 +1,4 @@
-#include "hawser/transport/sharing/pull_ledger.h"
+#include "hawser/transport/sharing/read_ledger.h"
 
 #include <algorithm>
 
@@ -6,17 +6,17 @@
 
 namespace hawser::transport {
 
-void PullLedger::Add(Member& member) {
+void ReadLedger::Add(Member& member) {
   absl::MutexLock lock(&mutex_);
   members_.push_back(&member);
 }
 
-void PullLedger::Remove(Member& member) {
+void ReadLedger::Remove(Member& member) {
   absl::MutexLock lock(&mutex_);
   members_.erase(std::find(members_.begin(), members_.end(), &member));
 }
 
-PullLedger::Host& PullLedger::Join(const PeerHost& key) {
+ReadLedger::Host& ReadLedger::Join(const PeerHost& key) {
   absl::MutexLock lock(&mutex_);
   std::unique_ptr<Host>& host = hosts_[key];
   if (host == nullptr) {
@@ -27,7 +27,7 @@ PullLedger::Host& PullLedger::Join(const PeerHost& key) {
   return *host;
 }
 
-void PullLedger::Part(Host& host) {
+void ReadLedger::Part(Host& host) {
   absl::MutexLock lock(&mutex_);
   if (--host.users != 0) return;
   const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
@@ -39,7 +39,7 @@ void PullLedger::Part(Host& host) {
 // The pool is asked with the lock held. Otherwise another thread could be refused because of bytes that are counted but
 // never acquired, and nothing would notify it. So the lock may be held while a slab of 2 MiB is mapped (see
 // BufferPool::TryAcquire()).
-Lease PullLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusal) {
+Lease ReadLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusal) {
   refusal = {};
   absl::MutexLock lock(&mutex_);
   if (held_bytes_ != 0) {
@@ -58,14 +58,14 @@ Lease PullLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusa
   return sink;
 }
 
-bool PullLedger::Release(Host& host, uint64_t bytes, const Member& by) {
+bool ReadLedger::Release(Host& host, uint64_t bytes, const Member& by) {
   absl::MutexLock lock(&mutex_);
   host.held_bytes -= bytes;
   held_bytes_ -= bytes;
   return OthersMiss(by);
 }
 
-bool PullLedger::MayHoldResponse(Host& host, uint64_t bytes, double share) {
+bool ReadLedger::MayHoldResponse(Host& host, uint64_t bytes, double share) {
   const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
   if (responses == 0) return true;
   const BufferPoolStats stats = pool_.stats();
@@ -78,40 +78,40 @@ bool PullLedger::MayHoldResponse(Host& host, uint64_t bytes, double share) {
   return false;
 }
 
-void PullLedger::TellReleased(const Member& by) {
+void ReadLedger::NotifyReleased(const Member& by) {
   absl::MutexLock lock(&mutex_);
   for (Member* member : members_) {
     if (member == &by || member->missing_bytes_ == 0) continue;
-    member->told_ = true;
+    member->notified_ = true;
     member->OnReleased();
   }
 }
 
-bool PullLedger::OthersMiss(const Member& member) const {
+bool ReadLedger::OthersMiss(const Member& member) const {
   return std::any_of(members_.begin(), members_.end(),
                      [&](const Member* other) { return other != &member && other->missing_bytes_ != 0; });
 }
 
-bool PullLedger::SetMissing(Member& member, uint64_t bytes, int64_t now_ns) {
+bool ReadLedger::SetMissing(Member& member, uint64_t bytes, int64_t now_ns) {
   absl::MutexLock lock(&mutex_);
   if (member.missing_bytes_ == 0) member.missing_since_ns_ = now_ns;
   member.missing_bytes_ = bytes;
-  member.told_ = false;
+  member.notified_ = false;
   const bool others_miss = OthersMiss(member);
   any_misses_.store(bytes != 0 || others_miss, std::memory_order_relaxed);
   return others_miss;
 }
 
-void PullLedger::StillMissing(Member& member) {
+void ReadLedger::StillMissing(Member& member) {
   absl::MutexLock lock(&mutex_);
-  member.told_ = false;
+  member.notified_ = false;
 }
 
-uint64_t PullLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_least) {
+uint64_t ReadLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_least) {
   absl::MutexLock lock(&mutex_);
   uint64_t missing = 0;
   for (const Member* member : members_) {
-    if (!member->told_ && member->missing_since_ns_ <= then_ns) missing += member->missing_bytes_;
+    if (!member->notified_ && member->missing_since_ns_ <= then_ns) missing += member->missing_bytes_;
   }
   if (missing != 0 || is_short) missing = std::max(missing, at_least);
   const uint64_t claim = missing - std::min(missing, claimed_bytes_);
@@ -119,7 +119,7 @@ uint64_t PullLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_le
   return claim;
 }
 
-void PullLedger::Unclaim(uint64_t bytes) {
+void ReadLedger::Unclaim(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   claimed_bytes_ -= bytes;
 }

@@ -1,5 +1,5 @@
 // The ledger of one pool: what hosts hold of it, and which pollers wait for that.
-#include "hawser/transport/sharing/pull_ledger.h"
+#include "hawser/transport/sharing/read_ledger.h"
 
 #include <memory>
 #include <vector>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-class RecordingMember final : public PullLedger::Member {
+class RecordingMember final : public ReadLedger::Member {
  public:
   int told = 0;
 
@@ -20,26 +20,26 @@ class RecordingMember final : public PullLedger::Member {
   void OnReleased() override { ++told; }
 };
 
-class PullLedgerTest : public ::testing::Test {
+class ReadLedgerTest : public ::testing::Test {
  protected:
-  PullLedgerTest()
+  ReadLedgerTest()
       : pool_(NewTestFabric(), {.limit_bytes = 64 * kMiB}, BufferPool::Threads::kNone), ledger_(pool_) {
     ledger_.Add(first_);
     ledger_.Add(second_);
   }
-  ~PullLedgerTest() override {
+  ~ReadLedgerTest() override {
     ledger_.Remove(second_);
     ledger_.Remove(first_);
   }
 
   BufferPool pool_;
-  PullLedger ledger_;
+  ReadLedger ledger_;
   RecordingMember first_, second_;
-  PullLedger::Refusal refusal_;
+  ReadLedger::Refusal refusal_;
 };
 
-TEST_F(PullLedgerTest, AHostHoldsItsShareOfWhatIsFreeOrItsOwn) {
-  PullLedger::Host& host = ledger_.Join(PeerHost());
+TEST_F(ReadLedgerTest, AHostHoldsItsShareOfWhatIsFreeOrItsOwn) {
+  ReadLedger::Host& host = ledger_.Join(PeerHost());
   ASSERT_EQ(&ledger_.Join(PeerHost()), &host) << "two pollers, one host";
   std::vector<Lease> leases;
   leases.push_back(ledger_.Lend(host, 16 * kMiB, 0.5, refusal_));
@@ -58,27 +58,27 @@ TEST_F(PullLedgerTest, AHostHoldsItsShareOfWhatIsFreeOrItsOwn) {
   ledger_.Part(host);
 }
 
-TEST_F(PullLedgerTest, ReleasedMemoryIsToldToThoseThatMissSome) {
-  PullLedger::Host& host = ledger_.Join(PeerHost());
+TEST_F(ReadLedgerTest, ReleasedMemoryIsToldToThoseThatMissSome) {
+  ReadLedger::Host& host = ledger_.Join(PeerHost());
   ASSERT_TRUE(ledger_.Lend(host, kMiB, 1, refusal_));
   ledger_.SetMissing(second_, kMiB, 0);
   EXPECT_TRUE(ledger_.Release(host, kMiB, first_));
   EXPECT_EQ(second_.told, 0) << "the memory is not back yet";
-  ledger_.TellReleased(first_);
-  ledger_.TellReleased(second_);
+  ledger_.NotifyReleased(first_);
+  ledger_.NotifyReleased(second_);
   EXPECT_EQ(first_.told, 0);
   EXPECT_EQ(second_.told, 1);
   ledger_.Part(host);
 }
 
-TEST_F(PullLedgerTest, AWaitCountsOnceItHasLasted) {
+TEST_F(ReadLedgerTest, AWaitCountsOnceItHasLasted) {
   ledger_.SetMissing(first_, 5 * kMiB, 100);
   EXPECT_EQ(ledger_.ClaimMissing(99), 0u);
   ledger_.SetMissing(first_, 7 * kMiB, 200);
   EXPECT_EQ(ledger_.ClaimMissing(100), 7 * kMiB) << "it has lasted since 100";
 }
 
-TEST_F(PullLedgerTest, AWaitThatHasEndedDoesNotCount) {
+TEST_F(ReadLedgerTest, AWaitThatHasEndedDoesNotCount) {
   ledger_.SetMissing(first_, 5 * kMiB, 100);
   ledger_.SetMissing(first_, 0, 200);
   EXPECT_EQ(ledger_.ClaimMissing(300), 0u);
@@ -86,7 +86,7 @@ TEST_F(PullLedgerTest, AWaitThatHasEndedDoesNotCount) {
   EXPECT_EQ(ledger_.ClaimMissing(300), 0u);
 }
 
-TEST_F(PullLedgerTest, WhatOneClaimsNoOtherClaims) {
+TEST_F(ReadLedgerTest, WhatOneClaimsNoOtherClaims) {
   ledger_.SetMissing(first_, 5 * kMiB, 100);
   EXPECT_EQ(ledger_.ClaimMissing(100), 5 * kMiB);
   EXPECT_EQ(ledger_.ClaimMissing(100), 0u);
@@ -94,7 +94,7 @@ TEST_F(PullLedgerTest, WhatOneClaimsNoOtherClaims) {
   EXPECT_EQ(ledger_.ClaimMissing(100), 3 * kMiB);
 }
 
-TEST_F(PullLedgerTest, WhileOneMemberMissesSomeAnotherMayStop) {
+TEST_F(ReadLedgerTest, WhileOneMemberMissesSomeAnotherMayStop) {
   ledger_.SetMissing(first_, 5 * kMiB, 100);
   EXPECT_TRUE(ledger_.SetMissing(second_, kMiB, 200)) << "the first one does, too";
   EXPECT_TRUE(ledger_.any_misses());
@@ -105,24 +105,24 @@ TEST_F(PullLedgerTest, WhileOneMemberMissesSomeAnotherMayStop) {
   EXPECT_FALSE(ledger_.any_misses());
 }
 
-TEST_F(PullLedgerTest, OfTwoThatMissSomeTheOneThatTriedAgainCounts) {
+TEST_F(ReadLedgerTest, OfTwoThatMissSomeTheOneThatTriedAgainCounts) {
   ledger_.SetMissing(first_, 5 * kMiB, 100);
   ledger_.SetMissing(second_, 3 * kMiB, 100);
-  ledger_.TellReleased(first_);
+  ledger_.NotifyReleased(first_);
   EXPECT_EQ(ledger_.ClaimMissing(100), 5 * kMiB);
   ledger_.Unclaim(5 * kMiB);
   ledger_.SetMissing(second_, 2 * kMiB, 200);
   EXPECT_EQ(ledger_.ClaimMissing(100), 7 * kMiB) << "it has missed some since 100";
 }
 
-TEST_F(PullLedgerTest, AMemberIsToldOfEachRelease) {
+TEST_F(ReadLedgerTest, AMemberIsToldOfEachRelease) {
   ledger_.SetMissing(second_, kMiB, 0);
-  ledger_.TellReleased(first_);
-  ledger_.TellReleased(first_);
+  ledger_.NotifyReleased(first_);
+  ledger_.NotifyReleased(first_);
   EXPECT_EQ(second_.told, 2) << "the first may have been too little";
 }
 
-TEST_F(PullLedgerTest, AClaimForAShortageTakesOffWhatIsClaimed) {
+TEST_F(ReadLedgerTest, AClaimForAShortageTakesOffWhatIsClaimed) {
   EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/true, 8 * kMiB), 8 * kMiB);
   EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/true, 8 * kMiB), 0u);
   ledger_.Unclaim(2 * kMiB);
@@ -131,8 +131,8 @@ TEST_F(PullLedgerTest, AClaimForAShortageTakesOffWhatIsClaimed) {
   EXPECT_EQ(ledger_.ClaimMissing(100, /*is_short=*/false, 8 * kMiB), 0u);
 }
 
-TEST_F(PullLedgerTest, AHostThatReturnsAResponseHoldsTheOthers) {
-  PullLedger::Host& host = ledger_.Join(PeerHost());
+TEST_F(ReadLedgerTest, AHostThatReturnsAResponseHoldsTheOthers) {
+  ReadLedger::Host& host = ledger_.Join(PeerHost());
   ledger_.AddResponse(host, 30 * kMiB);
   ledger_.AddResponse(host, 10 * kMiB);
   const Lease taken = *pool_.Acquire(40 * kMiB);
@@ -148,9 +148,9 @@ TEST_F(PullLedgerTest, AHostThatReturnsAResponseHoldsTheOthers) {
 }
 
 // Its poller may be held by a handler, and the memory lie free.
-TEST_F(PullLedgerTest, AMemberThatWasToldDoesNotCountUntilItHasTriedAgain) {
+TEST_F(ReadLedgerTest, AMemberThatWasToldDoesNotCountUntilItHasTriedAgain) {
   ledger_.SetMissing(second_, 5 * kMiB, 100);
-  ledger_.TellReleased(first_);
+  ledger_.NotifyReleased(first_);
   EXPECT_EQ(ledger_.ClaimMissing(100), 0u);
   ledger_.StillMissing(second_);
   EXPECT_EQ(ledger_.ClaimMissing(100), 5 * kMiB);

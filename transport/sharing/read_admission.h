@@ -1,5 +1,5 @@
-#ifndef HAWSER_TRANSPORT_SHARING_PULL_ADMISSION_H_
-#define HAWSER_TRANSPORT_SHARING_PULL_ADMISSION_H_
+#ifndef HAWSER_TRANSPORT_SHARING_READ_ADMISSION_H_
+#define HAWSER_TRANSPORT_SHARING_READ_ADMISSION_H_
 
 #include <array>
 #include <cstddef>
@@ -14,36 +14,36 @@
 #include "hawser/transport/memory/buffer_pool.h"
 #include "hawser/transport/sharing/memory_queue.h"
 #include "hawser/transport/sharing/poller_services.h"
-#include "hawser/transport/sharing/pull_ledger.h"
+#include "hawser/transport/sharing/read_ledger.h"
 #include "hawser/transport/sharing/watch_interval.h"
 
 namespace hawser::transport {
 
-class Pull;
-class PullAccount;
-class PullAdmission;
+class AnnouncedMessage;
+class ReadAccount;
+class ReadAdmission;
 struct InAdmission;
 struct InHolders;
 struct InHostLane;
 struct InRing;
 
-// Pulls of one connection that wait for memory. There is a lane for short pulls and one for long ones, so
+// Announced messages of one connection that wait for memory. There is a lane for short pulls and one for long ones, so
 // that a long one does not keep short ones waiting.
-struct PullLane final : ListLink<InHostLane> {
-  PullAccount* account = nullptr;
-  IntrusiveList<Pull, InAdmission> waiting;  // In the order of their announcements.
-  uint64_t unposted_bytes = 0;               // Of admitted pulls: bytes for which no READ was queued.
+struct ReadLane final : ListLink<InHostLane> {
+  ReadAccount* account = nullptr;
+  IntrusiveList<AnnouncedMessage, InAdmission> waiting;  // In the order of their announcements.
+  uint64_t unposted_bytes = 0;  // Of admitted pulls: bytes for which no READ was queued.
 };
 
 // The connections of one host to this poller.
-struct PullHost {
+struct ReadHost {
   struct Lane final : ListLink<InRing> {
-    PullHost* host = nullptr;
-    IntrusiveList<PullLane, InHostLane> connections;  // Whose next pull may be admitted, in turn.
+    ReadHost* host = nullptr;
+    IntrusiveList<ReadLane, InHostLane> connections;  // Whose next pull may be admitted, in turn.
     uint64_t refused_in_pass = 0;
   };
 
-  PullLedger::Host* held = nullptr;  // What it holds, on all pollers.
+  ReadLedger::Host* held = nullptr;  // What it holds, on all pollers.
   size_t owners = 0;                 // Accounts, and what HeldByHost keeps of it.
   std::array<Lane, 2> lanes;
 };
@@ -66,33 +66,33 @@ class HeldByHost {
   explicit operator bool() const { return admission_ != nullptr; }
 
  private:
-  friend class PullAdmission;
+  friend class ReadAdmission;
 
-  PullAdmission* admission_ = nullptr;
-  PullHost* host_ = nullptr;
+  ReadAdmission* admission_ = nullptr;
+  ReadHost* host_ = nullptr;
   uint64_t bytes_ = 0;
 };
 
 // One large message of a connection that waits for memory, or holds some.
 // Thread:   on the poller.
-class Pull : public ListLink<InAdmission> {
+class AnnouncedMessage : public ListLink<InAdmission> {
  public:
   // Its sink counts against its host.
   bool holds_memory() const { return holds_memory_; }
 
  protected:
-  virtual ~Pull() = default;
+  virtual ~AnnouncedMessage() = default;
 
   // `sink` is for all that was announced. Called in a turn (completion, timer, news of free memory), or inside
-  // PullAdmission::Announce(), as is OnShort().
+  // ReadAdmission::Announce(), as is OnNoMemory().
   virtual void OnAdmitted(Lease sink) = 0;
   // No memory is free for it; it is the next of its host to get some. Perhaps several times.
-  virtual void OnShort() = 0;
+  virtual void OnNoMemory() = 0;
 
  private:
-  friend class PullAdmission;
+  friend class ReadAdmission;
 
-  PullAccount* account_ = nullptr;
+  ReadAccount* account_ = nullptr;
   uint64_t read_bytes_ = 0;
   uint64_t sink_bytes_ = 0;
   uint64_t unposted_bytes_ = 0;
@@ -102,7 +102,7 @@ class Pull : public ListLink<InAdmission> {
 
 // What one connection has announced, and what memory it holds for it.
 // Lifetime: a part of its owner.
-class PullAccount final : public ListLink<InHolders> {
+class ReadAccount final : public ListLink<InHolders> {
  public:
   class Owner {
    public:
@@ -116,16 +116,16 @@ class PullAccount final : public ListLink<InHolders> {
     ~Owner() = default;
   };
 
-  PullAccount(PullAdmission& admission, Owner& owner);
-  ~PullAccount();
+  ReadAccount(ReadAdmission& admission, Owner& owner);
+  ~ReadAccount();
 
  private:
-  friend class PullAdmission;
+  friend class ReadAdmission;
 
-  PullAdmission& admission_;
+  ReadAdmission& admission_;
   Owner& owner_;
-  PullHost* host_ = nullptr;  // Null before the first large message.
-  std::array<PullLane, 2> lanes_;
+  ReadHost* host_ = nullptr;  // Null before the first large message.
+  std::array<ReadLane, 2> lanes_;
   uint64_t held_bytes_ = 0;    // Sinks of admitted pulls, until Release().
   uint64_t unread_bytes_ = 0;  // Of these, bytes that have not arrived.
   uint64_t read_bytes_ = 0;    // Bytes that have ever arrived.
@@ -145,14 +145,14 @@ class PullAccount final : public ListLink<InHolders> {
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own: so much for long
 //    pulls, somewhat more for short ones. A pull always finds room when no other pull holds any.
 //  - Hosts take turns, then connections of one host; pulls of one connection are admitted in their order.
-// Pulls that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
+// Announced messages that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
 // by their owners, which withdraw them.
 //
 // While pulls wait for memory, here or on another poller, a connection that holds some is ended if its READs hardly go on:
 // they cannot be revoked otherwise (see kWatchInterval).
 //
 // Thread: on the poller.
-class PullAdmission final : PullLedger::Member {
+class ReadAdmission final : ReadLedger::Member {
  public:
   // What a connection can have outstanding.
   static constexpr uint64_t kReadAheadBytes = 4 << 20;
@@ -165,33 +165,33 @@ class PullAdmission final : PullLedger::Member {
 
   // `ledger`: that of the poller's buffer pool. `host_share`: of the memory that is free or its own, what a host may hold
   // for long pulls; 0 to 1.
-  PullAdmission(PollerServices& poller, PullLedger& ledger, double host_share);
-  ~PullAdmission();
+  ReadAdmission(PollerServices& poller, ReadLedger& ledger, double host_share);
+  ~ReadAdmission();
 
   // The new `pull` needs a sink for `read_bytes`, which will be READ, and `other_bytes` more. It gets it in OnAdmitted(),
   // perhaps inside this call.
-  void Announce(Pull& pull, uint64_t read_bytes, uint64_t other_bytes, PullAccount& account);
+  void Announce(AnnouncedMessage& pull, uint64_t read_bytes, uint64_t other_bytes, ReadAccount& account);
   // Removes a pull that waits. No effect if it does not wait.
-  void Withdraw(Pull& pull);
+  void Withdraw(AnnouncedMessage& pull);
   // A connection ends: admits none of its pulls from now on.
-  void WithdrawAll(PullAccount& account);
+  void WithdrawAll(ReadAccount& account);
 
   // ---- Of an admitted pull.
   // A READ of `bytes` was queued.
-  void OnReadQueued(Pull& pull, uint64_t bytes);
+  void OnReadQueued(AnnouncedMessage& pull, uint64_t bytes);
   // `bytes` have arrived.
-  void OnRead(Pull& pull, uint64_t bytes);
+  void OnRead(AnnouncedMessage& pull, uint64_t bytes);
   // It has ended: the rest will not be READ. Its sink still counts.
-  void OnPullEnded(Pull& pull);
+  void OnReadsEnded(AnnouncedMessage& pull);
   // Its sink does not count any more. No effect if it did not.
-  void Release(Pull& pull);
+  void Release(AnnouncedMessage& pull);
   // Its sink still counts, against the host alone, while the result lives; `pull` is free for another
   // message.
-  HeldByHost Detach(Pull& pull);
+  HeldByHost Detach(AnnouncedMessage& pull);
 
   // A host holds fewer bytes of responses: pulls of any poller may be admitted.
   void OnOthersReleased() {
-    tell_others_ = true;
+    notify_others_ = true;
     PumpSoon();
   }
 
@@ -204,22 +204,22 @@ class PullAdmission final : PullLedger::Member {
 
  private:
   friend class HeldByHost;
-  friend class PullAccount;
+  friend class ReadAccount;
 
-  static size_t LaneOf(const Pull& pull);
-  PullHost& HostOf(PullAccount& account);
+  static size_t LaneOf(const AnnouncedMessage& pull);
+  ReadHost& HostOf(ReadAccount& account);
   // `bytes` of `host` do not count any more, and it has one owner less.
-  void Leave(PullHost& host, uint64_t bytes);
+  void Leave(ReadHost& host, uint64_t bytes);
   // Puts `lane` in its host's line, or takes it out, as its next pull may be admitted or not.
-  void Place(PullLane& lane, size_t index);
+  void Place(ReadLane& lane, size_t index);
   void PumpSoon();
   void Pump();
   // Call it after pulls were refused or withdrawn. Updates the ledger, and whether the pool notifies this poller.
   void NoteWaiting();
-  // Pulls were withdrawn; the next one may be smaller.
+  // Announced messages were withdrawn; the next one may be smaller.
   void OnWithdrawn();
   void ServeRing(size_t index);
-  bool Admit(Pull& pull, PullLane& lane, size_t index);
+  bool Admit(AnnouncedMessage& pull, ReadLane& lane, size_t index);
   // `bytes` of free memory would have admitted a pull.
   void NoteRefusal(size_t bytes, Shortage why);
   bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
@@ -227,26 +227,26 @@ class PullAdmission final : PullLedger::Member {
   // Records the progress of the accounts that hold memory, and comes back to it after kWatchInterval.
   void Look();
   void Watch();
-  bool HardlyMoves(const PullAccount& account) const;
+  bool HardlyMoves(const ReadAccount& account) const;
 
-  // PullLedger::Member
+  // ReadLedger::Member
   void OnReleased() override { news_.OnMemoryMayBeFree(); }
 
   PollerServices& poller_;
-  PullLedger& ledger_;
+  ReadLedger& ledger_;
   const std::array<double, 2> shares_;  // Of the two lanes.
-  absl::flat_hash_map<PeerHost, std::unique_ptr<PullHost>> hosts_;
-  std::array<IntrusiveList<PullHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.
-  IntrusiveList<PullAccount, InHolders> holders_;               // With unread bytes; the oldest first.
+  absl::flat_hash_map<PeerHost, std::unique_ptr<ReadHost>> hosts_;
+  std::array<IntrusiveList<ReadHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.
+  IntrusiveList<ReadAccount, InHolders> holders_;               // With unread bytes; the oldest first.
   uint64_t attempts_ = 0;
   uint64_t looks_ = 0;
   int64_t looked_ns_ = 0;
   size_t refused_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
   Shortage why_ = Shortage::kAtLimit;
-  bool misses_ = false;       // A pull waits for what others hold, not only for the pool to grow.
-  bool said_misses_ = false;  // The ledger has been told so.
-  bool awaiting_ = false;     // The pool will notify news_.
-  bool tell_others_ = false;  // Memory was released that other members may wait for.
+  bool misses_ = false;         // A pull waits for what others hold, not only for the pool to grow.
+  bool said_misses_ = false;    // The ledger has been told so.
+  bool awaiting_ = false;       // The pool will notify news_.
+  bool notify_others_ = false;  // Memory was released that other members may wait for.
   uint64_t passes_ = 0;
   bool pumping_ = false;
   bool again_ = false;
@@ -259,4 +259,4 @@ class PullAdmission final : PullLedger::Member {
 
 }  // namespace hawser::transport
 
-#endif  // HAWSER_TRANSPORT_SHARING_PULL_ADMISSION_H_
+#endif  // HAWSER_TRANSPORT_SHARING_READ_ADMISSION_H_

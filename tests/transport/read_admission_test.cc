@@ -1,5 +1,5 @@
 // Which large messages get memory, when peers announce more than there is memory for.
-#include "hawser/transport/sharing/pull_admission.h"
+#include "hawser/transport/sharing/read_admission.h"
 
 #include <algorithm>
 #include <memory>
@@ -70,7 +70,7 @@ absl::Duration TimeUntil(World& world, const Condition& condition) {
   return absl::Nanoseconds(world.clock.NowNs() - start_ns);
 }
 
-TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongMessageAtATime) {
+TEST(ReadAdmissionTest, AConnectionHoldsMemoryForOneLongMessageAtATime) {
   World world({}, PoolOf(128 * kMiB));
   Announcer stopped(world);
   stopped.AnswerNoReads();
@@ -81,7 +81,7 @@ TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongMessageAtATime) {
   EXPECT_TRUE(world.RunUntil([&] { return stopped.arrived() == 8; }));
 }
 
-TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongAnswerAtATime) {
+TEST(ReadAdmissionTest, AConnectionHoldsMemoryForOneLongAnswerAtATime) {
   World world(PoolOf(128 * kMiB), {});
   Announcer pushes(world);
   pushes.link.client_counts().hold_reads = true;
@@ -95,7 +95,7 @@ TEST(PullAdmissionTest, AConnectionHoldsMemoryForOneLongAnswerAtATime) {
   EXPECT_LE(World::LeasedBytes(world.client), before + 13 * kMiB);
 }
 
-TEST(PullAdmissionTest, AShortMessagePassesALongOneOfItsConnection) {
+TEST(ReadAdmissionTest, AShortMessagePassesALongOneOfItsConnection) {
   World world({}, PoolOf(128 * kMiB));
   Announcer client(world);
   client.link.server_counts().hold_reads = true;
@@ -106,7 +106,7 @@ TEST(PullAdmissionTest, AShortMessagePassesALongOneOfItsConnection) {
   EXPECT_EQ(client.link.server.requests[0].message->body_bytes(), kMiB);
 }
 
-TEST(PullAdmissionTest, HoardersLeaveMemoryForShortMessagesOfTheirHost) {
+TEST(ReadAdmissionTest, HoardersLeaveMemoryForShortMessagesOfTheirHost) {
   World world({}, PoolOf(64 * kMiB));
   Announcer honest(world);
   Announcers hoarders = Stopped(world, 10);
@@ -115,7 +115,7 @@ TEST(PullAdmissionTest, HoardersLeaveMemoryForShortMessagesOfTheirHost) {
   EXPECT_LE(TimeUntil(world, [&] { return honest.arrived() == 1; }), kSoon);
 }
 
-TEST(PullAdmissionTest, AHostThatHoardsLeavesMemoryForOthers) {
+TEST(ReadAdmissionTest, AHostThatHoardsLeavesMemoryForOthers) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
   for (const int pollers : {1, 4}) {
     SCOPED_TRACE(pollers);
@@ -128,7 +128,7 @@ TEST(PullAdmissionTest, AHostThatHoardsLeavesMemoryForOthers) {
   }
 }
 
-TEST(PullAdmissionTest, AMessageOfAlmostTheWholePoolIsAdmittedWhenNoOtherHoldsMemory) {
+TEST(ReadAdmissionTest, AMessageOfAlmostTheWholePoolIsAdmittedWhenNoOtherHoldsMemory) {
   World world({}, PoolOf(64 * kMiB));
   Announcer client(world);
   client.Announce(2, 56 * kMiB);
@@ -144,7 +144,7 @@ TEST(PullAdmissionTest, AMessageOfAlmostTheWholePoolIsAdmittedWhenNoOtherHoldsMe
   EXPECT_TRUE(world.RunUntil([&] { return client.link.server.request_count == 2; }));
 }
 
-TEST(PullAdmissionTest, MessagesThatWaitForMemoryCostNoTurns) {
+TEST(ReadAdmissionTest, MessagesThatWaitForMemoryCostNoTurns) {
   World world({}, PoolOf(64 * kMiB));
   Announcers clients;
   for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Announcer>(world));
@@ -161,18 +161,18 @@ TEST(PullAdmissionTest, MessagesThatWaitForMemoryCostNoTurns) {
   EXPECT_TRUE(world.RunUntil([&] { return clients[0]->arrived() > 0; })) << "without any time";
 }
 
-TEST(PullAdmissionTest, AnAnnouncementBehindOthersAsksForNoMemory) {
+TEST(ReadAdmissionTest, AnAnnouncementBehindOthersAsksForNoMemory) {
   World world({}, PoolOf(64 * kMiB));
   Announcers clients;
   for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Announcer>(world));
   Hoard hoard(world.server.buffers(), kLong);
   clients[0]->Announce(1);
-  const uint64_t before = world.server.poller().pull_admission().attempts();
+  const uint64_t before = world.server.poller().read_admission().attempts();
   for (auto& client : clients) client->Announce(4);
-  EXPECT_EQ(world.server.poller().pull_admission().attempts(), before);
+  EXPECT_EQ(world.server.poller().read_admission().attempts(), before);
 }
 
-TEST(PullAdmissionTest, ConnectionsOfAHostAreServedInTheOrderOfTheirAnnouncements) {
+TEST(ReadAdmissionTest, ConnectionsOfAHostAreServedInTheOrderOfTheirAnnouncements) {
   World world({}, PoolOf(64 * kMiB));
   Announcers clients;
   for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<Announcer>(world));
@@ -186,7 +186,7 @@ TEST(PullAdmissionTest, ConnectionsOfAHostAreServedInTheOrderOfTheirAnnouncement
   }
 }
 
-TEST(PullAdmissionTest, ConnectionsOfAHostTakeTurns) {
+TEST(ReadAdmissionTest, ConnectionsOfAHostTakeTurns) {
   World world({}, PoolOf(64 * kMiB));
   Announcer busy(world), other(world);
   Hoard hoard(world.server.buffers(), 2 * kMiB);
@@ -199,7 +199,7 @@ TEST(PullAdmissionTest, ConnectionsOfAHostTakeTurns) {
   EXPECT_EQ(busy.arrived(), 1u);
 }
 
-TEST(PullAdmissionTest, HostsTakeTurns) {
+TEST(ReadAdmissionTest, HostsTakeTurns) {
   if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
   World world({}, PoolOf(64 * kMiB));
   Announcers many;
@@ -216,7 +216,7 @@ TEST(PullAdmissionTest, HostsTakeTurns) {
   EXPECT_LE(served, 2u) << "it waited behind all messages of another host";
 }
 
-TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine) {
+TEST(ReadAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine) {
   World world({}, PoolOf(64 * kMiB));
   Announcer first(world), second(world);
   Hoard hoard(world.server.buffers(), kLong);
@@ -230,7 +230,7 @@ TEST(PullAdmissionTest, AMessageThatFindsNoMemoryBeforeItsDeadlineLeavesTheLine)
   EXPECT_EQ(first.arrived(), 0u);
 }
 
-TEST(PullAdmissionTest, WhenAMessageLeavesTheLineASmallerOneBehindItGoesOn) {
+TEST(ReadAdmissionTest, WhenAMessageLeavesTheLineASmallerOneBehindItGoesOn) {
   World world({}, PoolOf(64 * kMiB));
   Announcer client(world);
   const absl::StatusOr<Lease> elsewhere = world.server.buffers().Acquire(28 * kMiB);
@@ -339,7 +339,7 @@ TEST_P(WatchTest, APeerThatMovesKeepsItsMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Pollers, WatchTest, ::testing::Values(1, 3), ::testing::PrintToStringParamName());
 
-TEST(PullAdmissionTest, AStalledPeerThatHasSentOneMessageLosesTheMemoryOfTheNext) {
+TEST(ReadAdmissionTest, AStalledPeerThatHasSentOneMessageLosesTheMemoryOfTheNext) {
   World world({}, PoolOf(32 * kMiB));
   Announcer waits(world), hoarder(world);
   hoarder.AnswerNoReads();
@@ -353,7 +353,7 @@ TEST(PullAdmissionTest, AStalledPeerThatHasSentOneMessageLosesTheMemoryOfTheNext
   TimeUntil(world, [&] { return hoarder.is_closed(); });
 }
 
-TEST(PullAdmissionTest, AStalledPeerThatHasGivenUpOneMessageLosesTheMemoryOfTheOther) {
+TEST(ReadAdmissionTest, AStalledPeerThatHasGivenUpOneMessageLosesTheMemoryOfTheOther) {
   World world({}, PoolOf(32 * kMiB));
   Announcer waits(world), hoarder(world);
   hoarder.AnswerNoReads();
@@ -368,7 +368,7 @@ TEST(PullAdmissionTest, AStalledPeerThatHasGivenUpOneMessageLosesTheMemoryOfTheO
 
 // ---- Memory that pollers share. Connections are dealt out to them in turn.
 
-TEST(PullAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerReleases) {
+TEST(ReadAdmissionTest, APullBeyondItsShareNoticesMemoryThatAnotherPollerReleases) {
   World world({}, PoolOf(64 * kMiB, /*pollers=*/2));
   Announcer waits(world), other(world);
   waits.Announce(1, 8 * kMiB);

@@ -1,5 +1,5 @@
-#ifndef HAWSER_TRANSPORT_SHARING_PULL_LEDGER_H_
-#define HAWSER_TRANSPORT_SHARING_PULL_LEDGER_H_
+#ifndef HAWSER_TRANSPORT_SHARING_READ_LEDGER_H_
+#define HAWSER_TRANSPORT_SHARING_READ_LEDGER_H_
 
 #include <atomic>
 #include <cstddef>
@@ -16,10 +16,10 @@
 namespace hawser::transport {
 
 // The memory of one pool that each host holds for large messages, and what pulls wait for, summed over all pollers on
-// that pool. The PullAdmission of each poller is a member. Its ResponseWatch counts here what peers hold of responses.
+// that pool. The ReadAdmission of each poller is a member. Its ResponseWatch counts here what peers hold of responses.
 // Thread:   any.
 // Lifetime: outlives its members; its pool outlives it.
-class PullLedger {
+class ReadLedger {
  public:
   // A host, on all pollers. The ledger destroys it at the Part() that matches its first Join().
   struct Host {
@@ -35,7 +35,7 @@ class PullLedger {
     virtual ~Member() = default;
 
    private:
-    friend class PullLedger;
+    friend class ReadLedger;
     // Another member has released memory, so a pull of this member may be admitted. Called on any thread, with the
     // ledger locked; it may only set a flag and wake a poller.
     virtual void OnReleased() = 0;
@@ -43,15 +43,15 @@ class PullLedger {
     // Guarded by the ledger's mutex_.
     uint64_t missing_bytes_ = 0;
     int64_t missing_since_ns_ = 0;
-    bool told_ = false;  // And has not tried again yet.
+    bool notified_ = false;  // And has not tried again yet.
   };
 
   // A host whose responses take at most this fraction of the pool is below its share, whatever others hold.
   static constexpr uint64_t kFreelyHeldFraction = 16;
 
-  explicit PullLedger(BufferPool& pool) : pool_(pool) {}
-  PullLedger(const PullLedger&) = delete;
-  PullLedger& operator=(const PullLedger&) = delete;
+  explicit ReadLedger(BufferPool& pool) : pool_(pool) {}
+  ReadLedger(const ReadLedger&) = delete;
+  ReadLedger& operator=(const ReadLedger&) = delete;
 
   void Add(Member& member);
   // When this returns, `member` is not called any more.
@@ -70,11 +70,11 @@ class PullLedger {
   // `share` (0 to 1) of the memory that is free or its own; while no pull holds any, only the pool can refuse. Empty:
   // see `refusal`.
   Lease Lend(Host& host, uint64_t bytes, double share, Refusal& refusal);
-  // `bytes` that Lend() counted do not count any more. True: another member than `by` misses some. TellReleased() is to
+  // `bytes` that Lend() counted do not count any more. True: another member than `by` misses some. NotifyReleased() is to
   // follow when the memory is back in the pool.
   bool Release(Host& host, uint64_t bytes, const Member& by);
   // Notifies the members that miss some, but `by`.
-  void TellReleased(const Member& by);
+  void NotifyReleased(const Member& by);
 
   // Whether `host` may hold `bytes`, which it takes from the pool already, as another response: a host has as large a
   // share for responses and pulls together as for pulls. Its only response is always allowed, and so is one with which its
@@ -96,7 +96,7 @@ class PullLedger {
   // Some member misses memory. A hint: it may change at any time.
   bool any_misses() const { return any_misses_.load(std::memory_order_relaxed); }
 
-  // Pulls of `member` have tried and miss `bytes` that others hold; 0: none. Returns whether another member misses some.
+  // Announced messages of `member` have tried and miss `bytes` that others hold; 0: none. Returns whether another member misses some.
   bool SetMissing(Member& member, uint64_t bytes, int64_t now_ns);
   // They have tried again and still miss some.
   void StillMissing(Member& member);
@@ -123,4 +123,4 @@ class PullLedger {
 
 }  // namespace hawser::transport
 
-#endif  // HAWSER_TRANSPORT_SHARING_PULL_LEDGER_H_
+#endif  // HAWSER_TRANSPORT_SHARING_READ_LEDGER_H_
