@@ -28,8 +28,9 @@ class Service;
 namespace internal {
 class CancelScope;
 
-// CallOptions::scope. A copy of whole options has it, but braces cannot name that of others: gcc 12 destroys twice what the
-// members of an aggregate hold that is made inside a co_await expression (rpc/task.h). An empty one bears that.
+// CallOptions::scope. A copy of whole options has it, but braces cannot name that of others: gcc 12 destroys
+// twice what the members of an aggregate hold that is made inside a co_await expression (rpc/task.h). An
+// empty one bears that.
 class ScopeRef {
  public:
   ScopeRef() = default;
@@ -76,16 +77,17 @@ struct CallOptions {
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts; neither given:
-  // ChannelOptions::default_timeout. In the past, zero or negative: the call is not sent, and ends with DeadlineExceeded.
+  // ChannelOptions::default_timeout. In the past, zero or negative: the call is not sent, and ends with
+  // DeadlineExceeded.
   absl::Time deadline = absl::InfiniteFuture();
   absl::Duration timeout = absl::InfiniteDuration();
   // While the channel has no connection: true waits for one until the deadline, false fails when the current
   // attempt fails: with ResourceExhausted if the server rejected it for lack of memory or connections, with
-  // Unauthenticated if TLS failed because one side does not trust the other (ChannelOptions::credentials), else
-  // with Unavailable.
+  // Unauthenticated if TLS failed because one side does not trust the other (ChannelOptions::credentials),
+  // else with Unavailable.
   bool wait_for_ready = false;
-  // Goes along with the request (rpc/metadata.h). Copied when a call is created with these options: it need not live
-  // longer than that. nullptr: none.
+  // Goes along with the request (rpc/metadata.h). Copied when a call is created with these options: it need
+  // not live longer than that. nullptr: none.
   const Metadata* metadata = nullptr;
   // Set by For().
   internal::ScopeRef scope = {};
@@ -114,30 +116,31 @@ std::ostream& operator<<(std::ostream& out, ChannelState state);
 // Each function that takes these options returns InvalidArgument if one is out of its range.
 struct ChannelOptions {
   absl::Duration default_timeout = absl::Seconds(10);  // 1 us at least. Infinite: calls without a deadline.
-  // Of one attempt, handshake included; and how long Connect() tries again what a server refuses for lack of room. 1 ms at
-  // least. Infinite: for as long as the system tries.
+  // Of one attempt, handshake included; and how long Connect() tries again what a server refuses for lack of
+  // room. 1 ms at least. Infinite: for as long as the system tries.
   absl::Duration connect_timeout = absl::Seconds(5);
-  // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random. From 1 ms to a
-  // year. A max below min counts as min.
+  // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random.
+  // From 1 ms to a year. A max below min counts as min.
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
-  // Connections to the one target, from 1 to 16. Each has its own queue pair, source port and slots, and is served by the next
-  // poller of the runtime here, and of the server there. A call goes to the connection that is ready and has the fewest calls;
-  // those that are alike take turns. The channel is ready while one of them is. One that is lost is dialed again by itself.
-  // More than one helps where one is the limit: one poller of the server, one path of a network that spreads flows over
-  // several (ECMP, link aggregation), or what one queue pair of a NIC carries. Each costs at both sides what a connection
-  // costs: up to 152 KiB of registered memory with 32 slots, pinned over RDMA. Callbacks of different calls may then run at
-  // once, on the pollers of their connections, and calls do not leave in the order of Send(). With `services` only 1:
+  // Connections to the one target, from 1 to 16. Each has its own queue pair, source port and slots, and is
+  // served by the next poller of the runtime here, and of the server there. A call goes to the connection
+  // that is ready and has the fewest calls; those that are alike take turns. The channel is ready while one
+  // of them is. One that is lost is dialed again by itself. More than one helps where one is the limit: one
+  // poller of the server, one path of a network that spreads flows over several (ECMP, link aggregation), or
+  // what one queue pair of a NIC carries. Each costs at both sides what a connection costs: up to 152 KiB of
+  // registered memory with 32 slots, pinned over RDMA. Callbacks of different calls may then run at once, on
+  // the pollers of their connections, and calls do not leave in the order of Send(). With `services` only 1:
   // they belong to the session of one connection. See guide.md, "Several connections".
   int connections = 1;
   // What this client offers to the server (server push). The client dials a second, reverse connection for
   // them. With credentials only the server that it has authenticated can call them. The services outlive the
   // channel. Their handlers run on the channel's poller.
   std::vector<Service*> services = {};
-  // With these the server and this client authenticate each other on every connection of the channel, and over TCP
-  // what crosses is encrypted. Over RDMA it is not: each connection is proved by a TLS session over TCP with the same
-  // address and port (TlsCredentials::require_encryption refuses that). The server needs credentials, too. The files
-  // are read when the channel is created. Empty: neither. See guide.md, "TLS".
+  // With these the server and this client authenticate each other on every connection of the channel, and
+  // over TCP what crosses is encrypted. Over RDMA it is not: each connection is proved by a TLS session over
+  // TCP with the same address and port (TlsCredentials::require_encryption refuses that). The server needs
+  // credentials, too. The files are read when the channel is created. Empty: neither. See guide.md, "TLS".
   std::optional<TlsCredentials> credentials = {};
   // See the calls that the channel makes, and those that `services` get (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
@@ -154,8 +157,8 @@ struct ChannelOptions {
   std::shared_ptr<Runtime> runtime = nullptr;
 };
 
-// Which clients get a server's snapshot: the addresses of its clients, who they are, the methods that they call, the names of its
-// options, and how busy it is (observe/snapshot.capnp).
+// Which clients get a server's snapshot: the addresses of its clients, who they are, the methods that they
+// call, the names of its options, and how busy it is (observe/snapshot.capnp).
 enum class Introspection {
   kNever,        // None: the server does not have the service.
   kThisMachine,  // Those that come over loopback, as every program on its machine can.
@@ -164,9 +167,10 @@ enum class Introspection {
 
 // Listen() returns InvalidArgument if one is out of its range.
 struct ServerOptions {
-  // Threads that poll, for each network device that the server listens on. Connections are assigned to them in turn.
-  // Handlers of different pollers run at once. 0: a poller for each connection, up to one for each core (see
-  // RuntimeOptions::pollers). 1: the handlers of one device run one after the other, unless there is an executor.
+  // Threads that poll, for each network device that the server listens on. Connections are assigned to them
+  // in turn. Handlers of different pollers run at once. 0: a poller for each connection, up to one for each
+  // core (see RuntimeOptions::pollers). 1: the handlers of one device run one after the other, unless there
+  // is an executor.
   int pollers = 0;
   PollerOptions poller = {};
   BufferPoolOptions pool = {};
@@ -177,63 +181,68 @@ struct ServerOptions {
   // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
   // answers Unavailable. The pool that runs them outlives the server.
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
-  // With these the clients and this server authenticate each other at every address that the server listens on, and
-  // over TCP what crosses is encrypted. A client that the server does not believe, or that has no credentials, gets
-  // Unauthenticated, and no handler is called. Over RDMA what crosses is not encrypted, and rdma:// listens on the same
-  // port over TCP, too, where clients prove who they are (TlsCredentials::require_encryption refuses that). The files
-  // are read at the first Listen(). Empty: neither; the log then says once if other machines can reach an address of the
-  // server.
+  // With these the clients and this server authenticate each other at every address that the server listens
+  // on, and over TCP what crosses is encrypted. A client that the server does not believe, or that has no
+  // credentials, gets Unauthenticated, and no handler is called. Over RDMA what crosses is not encrypted, and
+  // rdma:// listens on the same port over TCP, too, where clients prove who they are
+  // (TlsCredentials::require_encryption refuses that). The files are read at the first Listen(). Empty:
+  // neither; the log then says once if other machines can reach an address of the server.
   std::optional<TlsCredentials> credentials = {};
   // Says whether a call may run. The server asks it before each handler, on the thread of the handler, after
-  // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is the
-  // answer of the call, so return absl::PermissionDeniedError() with the reason, which the caller reads. An
-  // exception is Internal; the log has its text, the caller does not get it. The function may look at
-  // ServerContext::peer_identity(), method(), metadata() and peer_address(). Method says how to tell methods apart. It is
-  // asked about the built-in services, too, such as health: IsBuiltIn(method) (rpc/method.h) tells. Several threads
-  // may call it at once, and it must not block a poller. What it uses outlives the server. Empty: every call may run.
-  // Without `credentials` it is asked, too, and no identity is authenticated. It is not asked about a method that
-  // the server does not have: that is Unimplemented, with a text that does not list what there is. It is asked when
-  // the request has arrived: any client with a certificate can make the server receive
-  // ConnectionOptions::message_bytes_max, and use the executor. It does not guard the services of a client
-  // (ServerContext::peer()): with credentials only the server that the client has authenticated can call these,
-  // without them any program that accepts the connection can.
+  // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is
+  // the answer of the call, so return absl::PermissionDeniedError() with the reason, which the caller reads.
+  // An exception is Internal; the log has its text, the caller does not get it. The function may look at
+  // ServerContext::peer_identity(), method(), metadata() and peer_address(). Method says how to tell methods
+  // apart. It is asked about the built-in services, too, such as health: IsBuiltIn(method) (rpc/method.h)
+  // tells. Several threads may call it at once, and it must not block a poller. What it uses outlives the
+  // server. Empty: every call may run. Without `credentials` it is asked, too, and no identity is
+  // authenticated. It is not asked about a method that the server does not have: that is Unimplemented, with
+  // a text that does not list what there is. It is asked when the request has arrived: any client with a
+  // certificate can make the server receive ConnectionOptions::message_bytes_max, and use the executor. It
+  // does not guard the services of a client (ServerContext::peer()): with credentials only the server that
+  // the client has authenticated can call these, without them any program that accepts the connection can.
   std::function<absl::Status(const ServerContext& context)> authorize = {};
   // See the calls that the services get, and those made with ServerContext::peer() (rpc/interceptor.h).
   std::vector<std::shared_ptr<Interceptor>> interceptors = {};
   // The destructor of the server waits for DeferredCalls that are not finished, at most this long for all of
-  // them together; 0: for none, infinite: for all. Then it names them in the log and stops waiting. They can still be
-  // finished, without effect; the server's pollers and memory stay until the last of them is.
+  // them together; 0: for none, infinite: for all. Then it names them in the log and stops waiting. They can
+  // still be finished, without effect; the server's pollers and memory stay until the last of them is.
   absl::Duration handler_grace = absl::Seconds(5);
   ConnectionOptions connection = {};
-  // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); 1 at least. A further
-  // one is rejected with a reason. So is one whose receives would take more than three quarters of `pool`, or
-  // those of its host more than 15 sixteenths of that: the default pool has room for some 20,000 connections
-  // of 32 slots, or 70,000 of 8. A connection that was closed counts until its handlers have ended.
+  // Most connections, in all and from one host (an IPv4 address, or an IPv6 network of 64 bits); 1 at least.
+  // A further one is rejected with a reason. So is one whose receives would take more than three quarters of
+  // `pool`, or those of its host more than 15 sixteenths of that: the default pool has room for some 20,000
+  // connections of 32 slots, or 70,000 of 8. A connection that was closed counts until its handlers have
+  // ended.
   uint32_t connections_max = 65536;
   uint32_t connections_per_host_max = 16384;
   ReadLimits read = {};
-  // Where the server shows what it is doing, over HTTP: "HOST:PORT", or "PORT" for this machine only; port 0 is any free one
-  // (observe/status_server.h): a page for people, and Prometheus's /metrics. From the first Listen() on, which fails if
-  // that cannot be; Server::status_url() says where. Every program that reaches the address can read it. Shutdown()
-  // gives up the port, so that the next process can have it. Empty: nowhere.
+  // Where the server shows what it is doing, over HTTP: "HOST:PORT", or "PORT" for this machine only; port 0
+  // is any free one (observe/status_server.h): a page for people, and Prometheus's /metrics. From the first
+  // Listen() on, which fails if that cannot be; Server::status_url() says where. Every program that reaches
+  // the address can read it. Shutdown() gives up the port, so that the next process can have it. Empty:
+  // nowhere.
   std::string status_address = {};
-  // Metrics of the program's own, which follow the library's at /metrics: see observe::StatusServer::Options::metrics. What
-  // the function uses outlives the server.
+  // Metrics of the program's own, which follow the library's at /metrics: see
+  // observe::StatusServer::Options::metrics. What the function uses outlives the server.
   std::function<std::string()> metrics = {};
-  // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that know its address only,
-  // such as the tool `hawser`, can call it then. Clients that `authorize` refuses do not get it.
+  // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that
+  // know its address only, such as the tool `hawser`, can call it then. Clients that `authorize` refuses do
+  // not get it.
   bool reflection = true;
-  // The server tells clients whether it, and each of its services, serves (rpc/hawser/health.capnp): from the first Listen() until
-  // Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about this, too. Without `authorize` and
-  // `interceptors` this and the services below answer on the poller, also while the executor is stuck.
+  // The server tells clients whether it, and each of its services, serves (rpc/hawser/health.capnp): from the
+  // first Listen() until Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about
+  // this, too. Without `authorize` and `interceptors` this and the services below answer on the poller, also
+  // while the executor is stuck.
   bool health = true;
-  // Which clients the server tells what it is doing (rpc/hawser/introspection.capnp): what `status_address` shows, for the
-  // commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy on this machine that passes
-  // connections on makes their clients clients of this machine. Over RDMA none counts as one.
+  // Which clients the server tells what it is doing (rpc/hawser/introspection.capnp): what `status_address`
+  // shows, for the commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy
+  // on this machine that passes connections on makes their clients clients of this machine. Over RDMA none
+  // counts as one.
   Introspection introspection = Introspection::kThisMachine;
-  // Clients may measure latency and bandwidth (rpc/hawser/perf.capnp; the tool: `hawser perf`). Any client that may call can
-  // then make this server send and receive as much as the network carries, and open a few TCP ports for a minute each.
-  // `authorize` is asked about this, too.
+  // Clients may measure latency and bandwidth (rpc/hawser/perf.capnp; the tool: `hawser perf`). Any client
+  // that may call can then make this server send and receive as much as the network carries, and open a few
+  // TCP ports for a minute each. `authorize` is asked about this, too.
   bool perf = false;
 };
 

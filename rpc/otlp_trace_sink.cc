@@ -42,7 +42,8 @@ namespace {
 constexpr size_t kQueueMax = 4096;
 // That are written without a look at the queue.
 constexpr size_t kSpansAtOnce = 1024;
-// A line ends with the span that reaches this, which has some 25 KB at most: the Collector's receiver cuts a line at 1 MiB.
+// A line ends with the span that reaches this, which has some 25 KB at most: the Collector's receiver cuts a
+// line at 1 MiB.
 constexpr size_t kLineBytes = 768 << 10;
 constexpr size_t kStatusTextMax = 256;
 // How long exit() waits for a file that takes no more, such as a pipe that nothing reads.
@@ -105,8 +106,8 @@ bool IsOwnKey(absl::string_view key) {
   return std::find(std::begin(kOwnKeys), std::end(kOwnKeys), key) != std::end(kOwnKeys);
 }
 
-// By opentelemetry.io, "Semantic conventions for gRPC spans": the others are what the client did wrong, or what it
-// asked for.
+// By opentelemetry.io, "Semantic conventions for gRPC spans": the others are what the client did wrong, or
+// what it asked for.
 bool IsErrorOfServer(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnknown:
@@ -199,8 +200,8 @@ class OtlpTraceSink::Writer {
   }
 
  private:
-  // Those of this process. exit() lets them write what is queued: mostly the spans of the last calls, without which the traces
-  // that they begin have no root.
+  // Those of this process. exit() lets them write what is queued: mostly the spans of the last calls, without
+  // which the traces that they begin have no root.
   struct Writers {
     static Writers& OfProcess() {
       static constinit PerProcess<Writers> writers;

@@ -28,8 +28,8 @@ class ServerCore;
 //   absl::StatusOr<std::string> uri = server.Listen("tcp://[::]:7470");
 //   if (!uri.ok()) return uri.status();
 //   return server.Wait();
-// Thread:   any. Listen(), Shutdown(), Wait() and the destructor wait, so none of the server's pollers may call
-//           them.
+// Thread:   any. Listen(), Shutdown(), Wait() and the destructor wait, so none of the server's pollers may
+//           call them.
 // Lifetime: the services outlive it. The destructor shuts down at once and cancels running calls. It waits
 //           for handlers and OnCancel() callbacks that have not returned. It waits for deferred calls,
 //           including those of coroutines (rpc/task.h), for ServerOptions::handler_grace at most. The log
@@ -44,19 +44,20 @@ class Server final : public internal::RuntimeSource {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // AlreadyExists: another service implements one of its methods; none of them is added then. FailedPrecondition: after a
-  // Listen() that succeeded, or during one.
+  // AlreadyExists: another service implements one of its methods; none of them is added then.
+  // FailedPrecondition: after a Listen() that succeeded, or during one.
   absl::Status AddService(Service* service);
 
   // Listens on "tcp://host:port", on "rdma://host:port" (RDMA; host: a name or address of the device's
-  // network interface, or all of them; with credentials also on that port over TCP, where clients prove who they are),
-  // or on "auto://host:port": TCP, and RDMA on the same port where this machine has it. The host [::] is every address of this machine, IPv4 and
-  // IPv6; 0.0.0.0 those of IPv4. (Over iWARP [::] may be IPv6 only.) Port 0 is any free one. Call it again for
-  // further addresses. Returns the URI with the real port. InvalidArgument: not a URI that we know; or, with
-  // ServerOptions::credentials, files that cannot be used, or rdma:// and require_encryption. AlreadyExists: port in
-  // use; also rdma:// with credentials over iWARP, which takes the port from TCP. NotFound: name unknown.
-  // rdma:// also returns Unavailable, FailedPrecondition and others, which say what this machine lacks. A Listen() that
-  // fails leaves nothing behind: no port, no status server, no memory. AddService() and another try may follow.
+  // network interface, or all of them; with credentials also on that port over TCP, where clients prove who
+  // they are), or on "auto://host:port": TCP, and RDMA on the same port where this machine has it. The host
+  // [::] is every address of this machine, IPv4 and IPv6; 0.0.0.0 those of IPv4. (Over iWARP [::] may be IPv6
+  // only.) Port 0 is any free one. Call it again for further addresses. Returns the URI with the real port.
+  // InvalidArgument: not a URI that we know; or, with ServerOptions::credentials, files that cannot be used,
+  // or rdma:// and require_encryption. AlreadyExists: port in use; also rdma:// with credentials over iWARP,
+  // which takes the port from TCP. NotFound: name unknown. rdma:// also returns Unavailable,
+  // FailedPrecondition and others, which say what this machine lacks. A Listen() that fails leaves nothing
+  // behind: no port, no status server, no memory. AddService() and another try may follow.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
   // What it listens on, in the order of the calls; an auto:// adds one or two.
@@ -65,26 +66,27 @@ class Server final : public internal::RuntimeSource {
   // Why the latest auto:// that listens on TCP only is without RDMA. Otherwise empty.
   std::string why_not_rdma() const;
 
-  // What the health service says of `service` from now on, also to those that watch it: "kv.capnp:KeyValue", as `hawser
-  // list` prints it; any other name, which clients may ask for from then on; or "", the server as a whole. By default
-  // what AddService() got serves. No effect after Shutdown(), which lets nothing serve any more.
+  // What the health service says of `service` from now on, also to those that watch it: "kv.capnp:KeyValue",
+  // as `hawser list` prints it; any other name, which clients may ask for from then on; or "", the server as
+  // a whole. By default what AddService() got serves. No effect after Shutdown(), which lets nothing serve
+  // any more.
   void SetHealth(absl::string_view service, bool serves);
 
-  // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients send those elsewhere or again), waits
-  // until `deadline` for running calls, then cancels the rest and closes. A client without a call that does not leave within
-  // half a second is disconnected. It returns later if a handler holds
-  // a poller, and handlers that were cancelled may still run then. OK: every call ended by itself, or another
-  // thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is not done
-  // by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor without a
-  // deadline. Listen() fails afterwards.
+  // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients
+  // send those elsewhere or again), waits until `deadline` for running calls, then cancels the rest and
+  // closes. A client without a call that does not leave within half a second is disconnected. It returns
+  // later if a handler holds a poller, and handlers that were cancelled may still run then. OK: every call
+  // ended by itself, or another thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the
+  // other Shutdown() is not done by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on
+  // its executor without a deadline. Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
   // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the
   // server listens nowhere, or for itself, on one of its pollers or in a handler on its executor.
   absl::Status Wait();
 
-  // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device. A handler that
-  // fills a value for one caller calls ServerContext::AllocateBuffer() instead.
+  // Memory that replies send without a copy (ServerContext::Attach()) to clients that come over its device. A
+  // handler that fills a value for one caller calls ServerContext::AllocateBuffer() instead.
   // `uri` names the device: one that the server listens on, or will, so that a service can fill its memory
   // before it is called. auto:// means RDMA where this machine has it, else TCP. Empty: the device of an
   // earlier Listen(), or of ServerOptions::runtime. Replies over another device can send it, too, with a
@@ -94,14 +96,15 @@ class Server final : public internal::RuntimeSource {
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
   ServerStats stats() const;
 
-  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen(). From Shutdown() on
-  // only connections that are open are served there.
+  // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen(). From
+  // Shutdown() on only connections that are open are served there.
   std::string status_url() const;
 
-  // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what is in flight.
-  // Takes milliseconds. If code of the application holds a poller, this waits for it for 20 ms, or for a second if the poller has
-  // begun its report by then; after that the snapshot has the poller's counters, but not what is on it. Not on a poller, of
-  // this server or of a channel, nor in a handler that holds one: a CHECK.
+  // What the server is doing, as its metrics and its status page have it (observe/snapshot.capnp), with what
+  // is in flight. Takes milliseconds. If code of the application holds a poller, this waits for it for 20 ms,
+  // or for a second if the poller has begun its report by then; after that the snapshot has the poller's
+  // counters, but not what is on it. Not on a poller, of this server or of a channel, nor in a handler that
+  // holds one: a CHECK.
   void FillIn(observe::wire::Snapshot::Builder snapshot) const;
 
  private:

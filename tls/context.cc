@@ -28,8 +28,8 @@ namespace {
 constexpr unsigned char kAlpn[] = "\x08hawser/1";
 constexpr size_t kAlpnBytes = sizeof(kAlpn) - 1;
 
-// Of what a peer sends as its certificates. OpenSSL's own limit is 100 KiB, which each peer that has not shown who it is
-// could make this side hold. Chains of RSA with 4,096 bits take some 6 KiB.
+// Of what a peer sends as its certificates. OpenSSL's own limit is 100 KiB, which each peer that has not
+// shown who it is could make this side hold. Chains of RSA with 4,096 bits take some 6 KiB.
 constexpr long kCertificatesBytesMax = 32 * 1024;
 
 // How long a session can be resumed after the handshake that showed the certificates.
@@ -38,10 +38,12 @@ constexpr absl::Duration kResumptionMax = absl::Hours(1);
 constexpr size_t kTicketsPerPeerMax = 4;
 constexpr size_t kTicketPeersMax = 256;
 
-// Of each of the three files, which a poller's thread may read. The authorities that browsers trust have 0.3 MB.
+// Of each of the three files, which a poller's thread may read. The authorities that browsers trust have 0.3
+// MB.
 constexpr off_t kFileBytesMax = 4 << 20;
 
-// A file that changed so recently can change again without a new time stamp: kernels count in ticks of up to 10 ms.
+// A file that changed so recently can change again without a new time stamp: kernels count in ticks of up to
+// 10 ms.
 constexpr int64_t kSettledNs = 100'000'000;
 
 // Begins the only part of an error that changes from look to look while the files are the same.
@@ -130,7 +132,8 @@ bool CanSign(const EVP_PKEY* key) {
 constexpr absl::string_view kCannotSign =
     "TLS 1.3 cannot sign with its key: take RSA, ECDSA on P-256, P-384 or P-521, Ed25519 or Ed448";
 
-// Why a file cannot be used, and what to do about it. OpenSSL's own texts ("no start line") do not name the mistake.
+// Why a file cannot be used, and what to do about it. OpenSSL's own texts ("no start line") do not name the
+// mistake.
 std::string InOurWords(const OpenSslError& error, const std::string& path, PemKind wanted) {
   if (error.library == ERR_LIB_SSL) {
     switch (error.reason) {
@@ -193,9 +196,9 @@ size_t BytesOfCertificates(SSL_CTX* context) {
   return bytes;
 }
 
-// Tickets of a server: sealed with a key of the SSL_CTX, so a reading of the files makes all of them void. What is in
-// one says until when the certificates that the client has shown are valid: when the ticket comes back, only the
-// client's own certificate is in it, and OpenSSL does not look at its time again.
+// Tickets of a server: sealed with a key of the SSL_CTX, so a reading of the files makes all of them void.
+// What is in one says until when the certificates that the client has shown are valid: when the ticket comes
+// back, only the client's own certificate is in it, and OpenSSL does not look at its time again.
 int SealTicket(SSL* ssl, void*) {
   SSL_SESSION* const session = SSL_get_session(ssl);
   const STACK_OF(X509)* const chain = SSL_get0_verified_chain(ssl);
@@ -227,8 +230,8 @@ void SslDeleter::operator()(ssl_st* ssl) const { SSL_free(ssl); }
 
 absl::StatusOr<std::shared_ptr<Context>> Context::Create(
     const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale) {
-  // Pollers run until the process ends, so they may use OpenSSL during exit(), which must not clean it up. Without effect if
-  // the program has used OpenSSL before.
+  // Pollers run until the process ends, so they may use OpenSSL during exit(), which must not clean it up.
+  // Without effect if the program has used OpenSSL before.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   using Key = std::tuple<std::string, std::string, std::string, std::string>;
   struct Contexts {
@@ -349,8 +352,8 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
   // 128 bits first: a third faster, and no less than what the certificates' keys are worth.
   SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
   SSL_CTX_set_security_level(ssl, 2);  // 112 bits, whatever the machine's configuration of OpenSSL says.
-  // Without finite fields, which OpenSSL offers as well: the peer chooses the group before it is authenticated, and one
-  // operation in the largest takes 0.1 s. X25519 takes 0.1 ms.
+  // Without finite fields, which OpenSSL offers as well: the peer chooses the group before it is
+  // authenticated, and one operation in the largest takes 0.1 s. X25519 takes 0.1 ms.
   if (SSL_CTX_set1_groups_list(ssl, "X25519:P-256") != 1) {
     return absl::ResourceExhaustedError(absl::StrCat("TLS: groups: ", TakeError().text));
   }
@@ -416,8 +419,8 @@ absl::StatusOr<SslContextPtr> Context::Load() const {
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_set_session_id_context(ssl, kAlpn, kAlpnBytes);
   SSL_CTX_set_timeout(ssl, absl::ToInt64Seconds(kResumptionMax));
-  // Each connection brings the ticket for the one that replaces it. OpenSSL would send two, and the second takes a
-  // twelfth of what a full handshake takes.
+  // Each connection brings the ticket for the one that replaces it. OpenSSL would send two, and the second
+  // takes a twelfth of what a full handshake takes.
   SSL_CTX_set_num_tickets(ssl, 1);
   SSL_CTX_set_session_ticket_cb(ssl, SealTicket, OpenTicket, nullptr);
   SSL_CTX_sess_set_new_cb(ssl, [](SSL* each, SSL_SESSION* session) {

@@ -27,34 +27,37 @@ class Session;
 
 enum class Side { kClient, kServer };
 
-// One use of credentials, from which the sessions of any number of connections are made: the files, read again when they
-// change, and the tickets with which a client resumes its sessions.
+// One use of credentials, from which the sessions of any number of connections are made: the files, read
+// again when they change, and the tickets with which a client resumes its sessions.
 // Thread:   any.
 // Lifetime: a session does not need it once it was made, except a client's, which keeps its tickets in it.
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Reads the files. All that ask for the same credentials share one context, while one of them has it. `on_stale` gets
-  // why changed files could not be used: once for each such change, on the thread that makes a session, with no lock
-  // held. InvalidArgument: a file is missing, unreadable, a pipe or a device, larger than 4 MiB or no PEM, the key does
-  // not fit the certificate, or TLS 1.3 cannot sign with it; the text names the file and says why in words of ours.
+  // Reads the files. All that ask for the same credentials share one context, while one of them has it.
+  // `on_stale` gets why changed files could not be used: once for each such change, on the thread that makes
+  // a session, with no lock held. InvalidArgument: a file is missing, unreadable, a pipe or a device, larger
+  // than 4 MiB or no PEM, the key does not fit the certificate, or TLS 1.3 cannot sign with it; the text
+  // names the file and says why in words of ours.
   static absl::StatusOr<std::shared_ptr<Context>> Create(
       const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
 
   Context(const TlsCredentials& credentials, std::function<void(const absl::Status& why)> on_stale);
 
-  // To be called before sessions of a server are made. It reads the files if they have changed, so it may wait for a
-  // disk. InvalidArgument: no client could accept the certificate, because it is not valid now, has no name, or does not
-  // allow this use. After OK changed files of which that is so are not used, as those that cannot be read. A certificate
-  // that is not valid yet is used once it is.
+  // To be called before sessions of a server are made. It reads the files if they have changed, so it may
+  // wait for a disk. InvalidArgument: no client could accept the certificate, because it is not valid now,
+  // has no name, or does not allow this use. After OK changed files of which that is so are not used, as
+  // those that cannot be read. A certificate that is not valid yet is used once it is.
   absl::Status UseForServer();
 
-  // For a connected, non-blocking socket, whose owner keeps it open as long as the session lives. For a client:
-  // `host` is that of the address it connects to, without a port, and `peer` is the peer in numbers, for which tickets
-  // are kept. ResourceExhausted: no memory. InvalidArgument: `host` can be in no certificate.
+  // For a connected, non-blocking socket, whose owner keeps it open as long as the session lives. For a
+  // client: `host` is that of the address it connects to, without a port, and `peer` is the peer in numbers,
+  // for which tickets are kept. ResourceExhausted: no memory. InvalidArgument: `host` can be in no
+  // certificate.
   absl::StatusOr<std::unique_ptr<Session>> NewSession(Side side, int fd, absl::string_view host,
                                                       absl::string_view peer);
 
-  // Handshakes of all sessions that were made here, on that side. A peer that leaves before the end counts nowhere.
+  // Handshakes of all sessions that were made here, on that side. A peer that leaves before the end counts
+  // nowhere.
   struct Handshakes {
     uint64_t full = 0;     // With certificates,
     uint64_t resumed = 0;  // or with a ticket.
@@ -94,8 +97,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Reads the files if they have changed.
   void Refresh();
 
-  // With which a client resumes a session, without certificates. It is used once (RFC 8446, C.4), and not longer than
-  // the server's certificates are valid.
+  // With which a client resumes a session, without certificates. It is used once (RFC 8446, C.4), and not
+  // longer than the server's certificates are valid.
   struct Ticket {
     SslSessionPtr session;
     absl::Time valid_until;

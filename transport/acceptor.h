@@ -26,8 +26,9 @@ class Acceptor final : fabric::ListenHandler {
     ~Handler() = default;
   };
 
-  // `tls`: each peer must complete a TLS handshake before `handler` gets it. `proofs`: for a fabric without TLS, each
-  // peer must prove its identity with one of these. Both null: plain text, and no peer is authenticated.
+  // `tls`: each peer must complete a TLS handshake before `handler` gets it. `proofs`: for a fabric without
+  // TLS, each peer must prove its identity with one of these. Both null: plain text, and no peer is
+  // authenticated.
   // Unimplemented: `tls` is given, and the fabric carries none. Other errors: as of fabric::Fabric::Listen().
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller, const SocketAddress& address,
                                                           Handler& handler,

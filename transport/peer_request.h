@@ -14,8 +14,8 @@
 
 namespace hawser::transport {
 
-// A peer whose handshake is good, and which waits for an answer: Connection::Accept(), Reject() or Refuse(), one of
-// them, once.
+// A peer whose handshake is good, and which waits for an answer: Connection::Accept(), Reject() or Refuse(),
+// one of them, once.
 // Thread:   any, one at a time; Accept() needs the poller of the new connection.
 // Lifetime: destroyed without an answer, the peer is turned away without a reason.
 class PeerRequest {
@@ -31,8 +31,8 @@ class PeerRequest {
   // What the peer said of itself.
   const Handshake& hello() const { return hello_; }
   SocketAddress peer_address() const { return request_->peer_address(); }
-  // Who the peer is, as TLS has found, or as it has proved; not authenticated if the Acceptor asks for neither. Never
-  // null.
+  // Who the peer is, as TLS has found, or as it has proved; not authenticated if the Acceptor asks for
+  // neither. Never null.
   std::shared_ptr<const PeerIdentity> peer_identity() const {
     return OrNotAuthenticated(proven_.has_value() ? proven_->identity : request_->peer_identity());
   }

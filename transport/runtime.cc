@@ -40,7 +40,8 @@ Defaults& ProcessDefaults() {
 // Those that this thread may use, or might before it was bound as a poller's.
 std::set<int> CoresOfRuntime() { return CoresBeforeBindTo().empty() ? AllowedCores() : CoresBeforeBindTo(); }
 
-// The cores of the device's NUMA node among them. Empty: the device is on no node, or none of its cores may be used.
+// The cores of the device's NUMA node among them. Empty: the device is on no node, or none of its cores may
+// be used.
 std::set<int> CoresNear(const fabric::Fabric& fabric) {
   const std::set<int> of_node = CoresOfNode(fabric.numa_node());
   const std::set<int> allowed = CoresOfRuntime();

@@ -29,8 +29,8 @@ constexpr int kHandedOverMax = 256;
 // Calls that a connection hands to others in one turn of its poller. Each takes about 2 us.
 constexpr int kRedealtMax = 256;
 
-// Each connection has receives at both sides, and more of them than a server has pollers, or a network has paths, only take
-// memory. A server admits 16384 connections of one host.
+// Each connection has receives at both sides, and more of them than a server has pollers, or a network has
+// paths, only take memory. A server admits 16384 connections of one host.
 constexpr int64_t kConnectionsMax = 16;
 
 // How old an error of an attempt to connect is when its text begins to say so.
@@ -58,7 +58,8 @@ absl::StatusOr<std::shared_ptr<Serving>> MakeOffers(const ChannelOptions& option
   return offers;
 }
 
-// What the server sends goes over the reverse connection of one session, and a session has one forward connection.
+// What the server sends goes over the reverse connection of one session, and a session has one forward
+// connection.
 absl::Status CheckOneSession(const ChannelOptions& options) {
   if (options.connections == 1 || options.services.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -106,8 +107,8 @@ absl::StatusOr<std::shared_ptr<ChannelCore>> ChannelCore::Create(absl::string_vi
   if (!intercepts.ok()) return intercepts;
   absl::StatusOr<std::shared_ptr<Serving>> offers = MakeOffers(options);
   if (!offers.ok()) return offers.status();
-  // Checked before the runtime is made: without RDMA devices the caller should read that require_encryption refuses
-  // rdma://, not that there is no device.
+  // Checked before the runtime is made: without RDMA devices the caller should read that require_encryption
+  // refuses rdma://, not that there is no device.
   transport::Security security;
   if (options.credentials.has_value()) {
     absl::Status secure =
@@ -286,7 +287,8 @@ absl::Status ChannelCore::HeldUp(const transport::CalledOut::Call& by) const {
                    transport::Describe(by)));
 }
 
-// A thread that waits for the first attempts drives this poller, or its own thread does; another connection's may be held.
+// A thread that waits for the first attempts drives this poller, or its own thread does; another connection's
+// may be held.
 void ChannelCore::OnFirstAttemptsTimeout() {
   if (first_attempt_done_.is_set()) return;
   const std::optional<transport::CalledOut::Call> call = member_->group->HoldsFirstAttempt();
@@ -319,7 +321,8 @@ void ChannelCore::CloseOnceIdle() {
   if (idle) CloseIfIdle();
 }
 
-// Asks on the poller: until then it may carry a call of another connection of the channel. The end of that call asks again.
+// Asks on the poller: until then it may carry a call of another connection of the channel. The end of that
+// call asks again.
 void ChannelCore::CloseIfIdle() {
   if (!poller_.usable_in_this_process()) return;
   poller_.Run([core = shared_from_this()] {
@@ -475,8 +478,8 @@ void ChannelCore::HandOverSoon(UntypedCall& call) {
 
 // ---- Connecting.
 
-// The step that handles a loss may close this core before it dials again: it gives back the last call that the core carried for a
-// channel that is destroyed.
+// The step that handles a loss may close this core before it dials again: it gives back the last call that
+// the core carried for a channel that is destroyed.
 void ChannelCore::Connect() {
   poller_.AssertHeld();
   if (closed()) return;
@@ -549,8 +552,9 @@ void ChannelCore::OnAttemptFailed(const absl::Status& why) {
   if (member_ == nullptr || !member_->group->hopeful()) FailQueued();
 }
 
-// A server that has no room now may have some in a moment, since connections that are no more, or say nothing, make room
-// for others. While there is time, Channel::Connect() hears only of the attempt that ends otherwise.
+// A server that has no room now may have some in a moment, since connections that are no more, or say
+// nothing, make room for others. While there is time, Channel::Connect() hears only of the attempt that ends
+// otherwise.
 bool ChannelCore::InsistsOnFirst(const absl::Status& why) const {
   return !had_first_attempt_ && absl::IsResourceExhausted(why) && transport::IsRefusedByPeer(why) &&
          transport::After(poller_.now_ns(), backoff_) < insists_until_ns_;

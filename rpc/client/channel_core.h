@@ -40,21 +40,22 @@ namespace hawser::internal {
 
 class ConnectionGroup;
 
-// The implementation of Channel or, if it has several connections (ConnectionGroup), of one of them: keeps a Link to the peer,
-// and sends calls over it, or queues them until there is one.
+// The implementation of Channel or, if it has several connections (ConnectionGroup), of one of them: keeps a
+// Link to the peer, and sends calls over it, or queues them until there is one.
 //
 // A callback of the application is never called from inside a call of the application into the library, nor
 // by a thread that only posts. It waits for the next turn of the thread that drives (Poller::MayCallOut()).
 // So a callback may call the library, and a caller may hold a lock that its callback takes, except around the
 // calls that wait: Wait(), Connect(), Listen(), Shutdown(), and the destructors of a server, and of a channel
-// that has services or on_state_change. Interceptors are the exception (rpc/interceptor.h): Begin() runs inside
-// Send(), which needs its answer.
+// that has services or on_state_change. Interceptors are the exception (rpc/interceptor.h): Begin() runs
+// inside Send(), which needs its answer.
 // Thread:   as said for each method.
 // Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
 //           way.
 class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
  public:
-  // Dials `uri`, again and again. `insists`: see InsistsOnFirst(). With several connections it returns the first one.
+  // Dials `uri`, again and again. `insists`: see InsistsOnFirst(). With several connections it returns the
+  // first one.
   static absl::StatusOr<std::shared_ptr<ChannelCore>> Create(absl::string_view uri, ChannelOptions options,
                                                              bool insists = false);
 
@@ -73,7 +74,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
       std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, transport::PeerRequest request,
       const transport::SessionToken& session, ChannelOptions options, absl::AnyInvocable<void()> on_gone);
 
-  // Has no connection, and never gets one. Its calls end with FailedPrecondition and `why`, on the poller of that.
+  // Has no connection, and never gets one. Its calls end with FailedPrecondition and `why`, on the poller of
+  // that.
   static std::shared_ptr<ChannelCore> WithoutConnection(NoChannel why);
   ~ChannelCore();
 
@@ -105,7 +107,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   const Interceptors& interceptors() const { return options_.interceptors; }
   bool intercepts() const { return intercepts_; }
   int64_t default_timeout_ns() const { return default_timeout_ns_; }
-  // False: this is a child after fork(), or the channel has several connections, and group() chooses that of each call.
+  // False: this is a child after fork(), or the channel has several connections, and group() chooses that of
+  // each call.
   bool takes_new_calls() const { return !takes_none_.in_child(); }
   // Null: it is the only connection of its channel.
   ConnectionGroup* group() const { return member_ == nullptr ? nullptr : member_->group.get(); }
@@ -142,7 +145,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void NotifyGroupNews();
   // Another connection is ready. Unless this one is, it sends the calls that wait here.
   void Redeal();
-  // No connection is ready, nor in its first attempt: calls that do not wait for longer fail, unless this one is trying.
+  // No connection is ready, nor in its first attempt: calls that do not wait for longer fail, unless this one
+  // is trying.
   void FailQueuedWithoutHope();
 
  private:

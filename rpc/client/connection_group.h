@@ -20,15 +20,16 @@ namespace hawser::internal {
 
 class ChannelCore;
 
-// The connections of one channel that has several (ChannelOptions::connections). Each is a ChannelCore, on the next poller of
-// the runtime, that dials, backs off, and sends its calls again by itself. The group chooses the connection of each call, and
-// knows the state of the channel as a whole.
+// The connections of one channel that has several (ChannelOptions::connections). Each is a ChannelCore, on
+// the next poller of the runtime, that dials, backs off, and sends its calls again by itself. The group
+// chooses the connection of each call, and knows the state of the channel as a whole.
 //
-// A new call goes to the connection that is ready and has the fewest calls. It stays with that connection's poller: there its
-// callback runs, and there a thread waits for it. If that connection is not ready when the call is to be sent, or sent again, a
-// ready one carries the request (ChannelCore::SendBeside()); without one the call waits where it is. So a call neither waits nor
-// fails because its own connection is not ready, while another one is. It does wait for a slot of its own connection, if that is
-// ready, or has not found out yet that its peer is silent, though another one may have slots.
+// A new call goes to the connection that is ready and has the fewest calls. It stays with that connection's
+// poller: there its callback runs, and there a thread waits for it. If that connection is not ready when the
+// call is to be sent, or sent again, a ready one carries the request (ChannelCore::SendBeside()); without one
+// the call waits where it is. So a call neither waits nor fails because its own connection is not ready,
+// while another one is. It does wait for a slot of its own connection, if that is ready, or has not found out
+// yet that its peer is silent, though another one may have slots.
 // Thread:   any, but for OnEvent().
 // Lifetime: shared by its connections. Until Release() it keeps them.
 class ConnectionGroup {
@@ -43,8 +44,8 @@ class ConnectionGroup {
   // ---- For the Channel, while it is there.
 
   const std::vector<std::shared_ptr<ChannelCore>>& connections() const { return connections_; }
-  // For a new call: the connection that is ready and has the fewest calls. If none is, one that is connecting. Those that are
-  // alike take turns.
+  // For a new call: the connection that is ready and has the fewest calls. If none is, one that is
+  // connecting. Those that are alike take turns.
   const std::shared_ptr<ChannelCore>& Choose();
   // Ready if one of them is; else connecting if one of them is.
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
@@ -55,11 +56,13 @@ class ConnectionGroup {
 
   // One that is ready and is not `beside`, with the fewest calls. Null: there is none.
   std::shared_ptr<ChannelCore> ReadyOne(const ChannelCore& beside);
-  // A call may still find a connection: one is ready, or its first attempt since it was made, or lost, is not over.
+  // A call may still find a connection: one is ready, or its first attempt since it was made, or lost, is not
+  // over.
   bool hopeful() const { return hopeful_.load(std::memory_order_acquire); }
   // `event` has moved the connection `number` to `to`. On the poller of that one.
   void OnEvent(size_t number, ChannelEvent event, ChannelState to, const absl::Status& why);
-  // The first attempt of a connection has ended with `why`. The channel's has when one has succeeded, or all have failed.
+  // The first attempt of a connection has ended with `why`. The channel's has when one has succeeded, or all
+  // have failed.
   void OnFirstAttempt(const absl::Status& why);
   // What holds the poller of a connection whose first attempt has not ended. Empty: nothing holds one.
   std::optional<transport::CalledOut::Call> HoldsFirstAttempt();

@@ -13,8 +13,8 @@
 namespace hawser::internal {
 namespace {
 
-// Of a channel that is null, but not from ServerContext::peer(): the program's own mistake. Its calls end on the process's
-// runtime for TCP, which every machine has.
+// Of a channel that is null, but not from ServerContext::peer(): the program's own mistake. Its calls end on
+// the process's runtime for TCP, which every machine has.
 NoChannel WithoutReason() {
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =
       transport::Runtime::Default(transport::kFallbackScheme);

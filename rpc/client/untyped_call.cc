@@ -435,8 +435,8 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
 }
 
-// The client may resend the call, whatever its method, because this server did not run it. It has not been cancelled: a cancel
-// ends a call that was sent at once, and takes no answer any more.
+// The client may resend the call, whatever its method, because this server did not run it. It has not been
+// cancelled: a cancel ends a call that was sent at once, and takes no answer any more.
 void UntypedCall::OnCallNotRun(transport::Connection& connection, absl::Status why) {
   // If it was sent before, that server may have run it.
   if (resends_ == 0) was_sent_ = false;
@@ -503,8 +503,8 @@ void UntypedCall::PrepareToCarry(UntypedCall& call, ChannelCore& core) {
   refs_.store(2, std::memory_order_relaxed);  // The call's, and that of what carries.
 }
 
-// The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds both pollers, as a
-// callback of one may that cancels the call, runs it at once.
+// The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds
+// both pollers, as a callback of one may that cancels the call, runs it at once.
 void UntypedCall::StartToCarry() {
   core_->poller().AddAsyncInterest(1);
   if (cancel_posted_.load(std::memory_order_relaxed)) {

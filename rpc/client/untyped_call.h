@@ -124,9 +124,9 @@ class UntypedCall final : transport::ResponseHandler {
   bool WantsRequestBack() override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
 
-  // A carrier: sends the request of `call` over another connection of the channel (ConnectionGroup). It takes over the request,
-  // and what is needed to send it again, and passes on the result. `call` is in kCarried meanwhile.
-  // On the poller of `call`.
+  // A carrier: sends the request of `call` over another connection of the channel (ConnectionGroup). It takes
+  // over the request, and what is needed to send it again, and passes on the result. `call` is in kCarried
+  // meanwhile. On the poller of `call`.
   void PrepareToCarry(UntypedCall& call, ChannelCore& core);
   // On its own poller. It ends at once if the call has ended.
   void StartToCarry();

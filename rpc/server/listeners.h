@@ -47,8 +47,8 @@ class Listeners {
   Listeners& operator=(const Listeners&) = delete;
 
   // Listens on every address of `uri`, whose scheme is known, until Stop(). Returns `uri` with the real port.
-  // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port. For rdma:// with
-  // credentials it listens over TCP as well, on the same port, for proofs.
+  // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port. For
+  // rdma:// with credentials it listens over TCP as well, on the same port, for proofs.
   // AlreadyExists: the port is taken. FailedPrecondition: Stop() was called.
   absl::StatusOr<transport::Uri> Listen(transport::Uri uri);
 

@@ -190,8 +190,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   void AcceptProof(const Pollers& pollers, transport::PeerRequest request);
   // The state of the session that a probe asks about, as SessionProbe::Owner gets it.
   absl::Status AnswerProbe(const Pollers& pollers, const transport::PeerRequest& request);
-  // The poller for the next client, which comes from `host` and waits there until StopWaiting(). ResourceExhausted: every
-  // poller has too many that it has not accepted yet, in all or of this host.
+  // The poller for the next client, which comes from `host` and waits there until StopWaiting().
+  // ResourceExhausted: every poller has too many that it has not accepted yet, in all or of this host.
   absl::StatusOr<ServingPoller*> NextPoller(Pollers& pollers, const PeerHost& host);
   void StopWaiting(ServingPoller& serving, const PeerHost& host);
   // The entry of `poller`; adds it at its first connection. On the front desk.
@@ -276,7 +276,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   MethodTable own_methods_ ABSL_GUARDED_BY(mutex_);  // Those before.
   bool tells_serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool notified_serving_ ABSL_GUARDED_BY(mutex_) = false;  // The service manager.
-  // By scheme and device. Loses only what a failed call has made and nothing uses (EndSetUp()), while the server serves.
+  // By scheme and device. Loses only what a failed call has made and nothing uses (EndSetUp()), while the
+  // server serves.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Pollers>> pollers_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<observe::StatusServer> status_ ABSL_GUARDED_BY(mutex_);
   // Each is used and destroyed on its poller.

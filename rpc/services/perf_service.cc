@@ -149,12 +149,13 @@ void PerfService::Close() {
   if (thread.joinable()) thread.join();
 }
 
-// Whether so many bytes, more than kCopiedMax, are sent out of a buffer that answers share. ServerContext::Attach() copies
-// what ends within a word of it, and a large copy is not for the poller: that has a buffer of its own.
+// Whether so many bytes, more than kCopiedMax, are sent out of a buffer that answers share.
+// ServerContext::Attach() copies what ends within a word of it, and a large copy is not for the poller: that
+// has a buffer of its own.
 bool PerfService::IsShared(uint64_t bytes) const { return bytes <= shared_bytes_max_ && bytes % 8 == 0; }
 
-// A power of two, so that sizes that rise slowly do not need a new payload each; and no larger one, which would then be kept for
-// what is small beside it.
+// A power of two, so that sizes that rise slowly do not need a new payload each; and no larger one, which
+// would then be kept for what is small beside it.
 uint64_t PerfService::SharedSizeFor(uint64_t bytes) const {
   return std::min<uint64_t>(std::bit_ceil(bytes), payload_bytes_max());
 }
@@ -251,7 +252,8 @@ void PerfService::Answer(Waiting& waiting) {
       }
     }
   }
-  // From here on only the answer refers to a buffer that is not shared, so it counts against the client's host.
+  // From here on only the answer refers to a buffer that is not shared, so it counts against the client's
+  // host.
   const capnp::Data::Reader payload(buffer->data(), waiting.bytes);
   waiting.reply.adoptPayload(waiting.call.context().Attach(payload, std::move(buffer)));
   waiting.call.Finish();

@@ -30,13 +30,14 @@ namespace hawser::internal {
 
 // The service that clients measure a server with (rpc/hawser/perf.capnp).
 //
-// What clients can make the server hold: for each network payloads that answers to `get` share, one for each power of two
-// up to a kSharedPoolFraction-th of the pool, so twice that in all; for each call with a larger payload, or one whose size
-// ends within a word, the payload of its own answer, which counts against the client's host like any response; and
-// kRawPortsMax raw ports, kRawPortsOfHostMax of one host, which have 24 MiB each at most. A shared payload goes when it was not asked for during
-// Settings::keep, or when memory is short, in either case unless an answer refers to it.
-// Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what is over, so that
-//           no handler holds its poller for that.
+// What clients can make the server hold: for each network payloads that answers to `get` share, one for each
+// power of two up to a kSharedPoolFraction-th of the pool, so twice that in all; for each call with a larger
+// payload, or one whose size ends within a word, the payload of its own answer, which counts against the
+// client's host like any response; and kRawPortsMax raw ports, kRawPortsOfHostMax of one host, which have 24
+// MiB each at most. A shared payload goes when it was not asked for during Settings::keep, or when memory is
+// short, in either case unless an answer refers to it.
+// Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what
+//           is over, so that no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
 class PerfService final : public Service {
  public:
@@ -88,7 +89,8 @@ class PerfService final : public Service {
     absl::Time unused_from;      // Unless it is asked for until then.
     uint64_t refusals_then = 0;  // When it was made.
   };
-  // By the scheme of a network, of which a server has two at most, and the size: a power of two, or the largest.
+  // By the scheme of a network, of which a server has two at most, and the size: a power of two, or the
+  // largest.
   using Payloads = std::map<std::pair<std::string, uint64_t>, Payload>;
   // A `get` whose payload has to be made.
   struct Waiting final : PeerTurns::Entry {
@@ -140,8 +142,8 @@ class PerfService final : public Service {
   std::thread thread_ ABSL_GUARDED_BY(mutex_);  // Runs Run().
   Payloads payloads_ ABSL_GUARDED_BY(mutex_);
   absl::Time look_at_payloads_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // Owns Waitings, until TakeWaiting(), in turns of their hosts: a payload takes up to a second to make. Bounded by the slots of
-  // connections.
+  // Owns Waitings, until TakeWaiting(), in turns of their hosts: a payload takes up to a second to make.
+  // Bounded by the slots of connections.
   PeerTurns waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);
 };

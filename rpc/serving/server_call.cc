@@ -16,7 +16,8 @@
 namespace hawser::internal {
 namespace {
 
-// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more (transport/memory/size_class.h).
+// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more
+// (transport/memory/size_class.h).
 constexpr uint64_t kKeptBeside = 512;
 // A smaller copy would not fill the smallest buffer of the pool.
 constexpr size_t kRegisteredCopyMin = 1024;

@@ -17,15 +17,16 @@ namespace hawser::internal {
 
 // Rings once: after a time or, if it has a scope, as soon as that is cancelled.
 // Thread:   any.
-// Lifetime: shared by what waits for it and, from Start() until it has rung or was stopped, by its poller. What it shares in
-//           turn keeps the poller. Not made in a child after fork().
+// Lifetime: shared by what waits for it and, from Start() until it has rung or was stopped, by its poller.
+//           What it shares in turn keeps the poller. Not made in a child after fork().
 class Alarm final : public std::enable_shared_from_this<Alarm> {
  public:
-  // Runs in a turn of the thread that drives `poller`, as callbacks of the application do. `is_cancelled`: the scope
-  // was, first.
+  // Runs in a turn of the thread that drives `poller`, as callbacks of the application do. `is_cancelled`:
+  // the scope was, first.
   using Callback = absl::AnyInvocable<void(bool is_cancelled)>;
 
-  // `poller` is of `runtime`. `scope` may be null. `whose`: the method that a line of the watchdog names; static.
+  // `poller` is of `runtime`. `scope` may be null. `whose`: the method that a line of the watchdog names;
+  // static.
   Alarm(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
         std::shared_ptr<CancelScope> scope, const char* whose, Callback callback);
   Alarm(const Alarm&) = delete;

@@ -1,5 +1,5 @@
-// Each duration, size, share and enumeration of the options at 0, below it, infinite, beyond what there is, and where a
-// least is above a most: it is refused, with its name, or it means what the header says.
+// Each duration, size, share and enumeration of the options at 0, below it, infinite, beyond what there is,
+// and where a least is above a most: it is refused, with its name, or it means what the header says.
 
 #include <atomic>
 #include <limits>

@@ -1,4 +1,5 @@
-// What a server lets clients measure, and what that can cost it. The tool that measures: tests/tools/hawser_perf_test.sh.
+// What a server lets clients measure, and what that can cost it. The tool that measures:
+// tests/tools/hawser_perf_test.sh.
 
 #include <arpa/inet.h>
 #include <capnp/message.h>

@@ -1,5 +1,5 @@
-// Credentials over RDMA: what tests/rpc/tls_test.cc and tls_session_test.cc say of TCP, and bad proofs. On a machine without an
-// RDMA device over what looks like one (PlainFabric).
+// Credentials over RDMA: what tests/rpc/tls_test.cc and tls_session_test.cc say of TCP, and bad proofs. On a
+// machine without an RDMA device over what looks like one (PlainFabric).
 
 #include "hawser/transport/wire/proof.h"
 

@@ -13,8 +13,8 @@ namespace hawser::sim {
 // The NIC of one simulated host. It implements the contract of fabric.h in memory, uses all the freedom that
 // a NIC has, and fails as often as the network's Faults say.
 //
-// One of Kind::kTcp carries TLS, or what looks like it from above: both sides are who Network::SetIdentity() says, and
-// believe each other. It has ports of its own.
+// One of Kind::kTcp carries TLS, or what looks like it from above: both sides are who Network::SetIdentity()
+// says, and believe each other. It has ports of its own.
 //
 // Its hosts are 10.0.0.1 to 10.0.0.250. `network` outlives it.
 class SimFabric final : public fabric::Fabric {

@@ -13,8 +13,9 @@
 
 namespace hawser {
 
-// Looks like RDMA to what is above: rdma://, without TLS, with ports of its own. It is TCP at 127.0.0.2, called 127.0.0.1.
-// So connections are proved by TLS over the real TCP at 127.0.0.1, without an RDMA device, and with threads.
+// Looks like RDMA to what is above: rdma://, without TLS, with ports of its own. It is TCP at 127.0.0.2,
+// called 127.0.0.1. So connections are proved by TLS over the real TCP at 127.0.0.1, without an RDMA device,
+// and with threads.
 class PlainFabric final : public fabric::Fabric {
  public:
   // kOfTcp: as iWARP, which takes its ports from TCP. It is TCP at 127.0.0.1 then.

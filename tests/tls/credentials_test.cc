@@ -307,7 +307,8 @@ TEST_F(CredentialsTest, FilesThatAreRefusedAreUsedOnceTheyAreMended) {
   EXPECT_THAT(Context::Create(good_, nullptr), IsOk());
 }
 
-// Files that change while a context is in use. A context looks at most once in a while, so a test waits for that.
+// Files that change while a context is in use. A context looks at most once in a while, so a test waits for
+// that.
 class ReloadTest : public CredentialsTest {
  protected:
   // The names that a server with `context_` shows now.

@@ -1,5 +1,5 @@
-// What hawser-doctor says of drivers: the network interface that belongs to an RDMA device, and a kernel and a libibverbs that
-// disagree. The machines are made up.
+// What hawser-doctor says of drivers: the network interface that belongs to an RDMA device, and a kernel and
+// a libibverbs that disagree. The machines are made up.
 
 #include <algorithm>
 #include <cerrno>
@@ -29,7 +29,8 @@ using Lines = std::vector<std::string>;
 
 class DoctorDriversTest : public testing::Test {
  protected:
-  // As erdma on a kernel that has no interfaces in the GID tables of iWARP devices. `mac`: "02:42:ac:11:00:02".
+  // As erdma on a kernel that has no interfaces in the GID tables of iWARP devices. `mac`:
+  // "02:42:ac:11:00:02".
   void AddErdma(const std::string& device, const std::string& uverbs, const std::string& mac) {
     AddOfUnknownNetdev(device, uverbs);
     machine_.Write(absl::StrCat("/sys/class/infiniband/", device, "/node_type"), "4: RNIC\n");
@@ -207,8 +208,8 @@ TEST_F(DoctorDriversTest, ProviderThatIsInstalledAndDoesNotTakeTheDeviceDisagree
               ElementsAre(HasSubstr("the kernel's driver (mlx5_core) has an unknown ABI version")));
 }
 
-// As in a container that was not given /dev/infiniband. libibverbs passes over such a device if it looks in sysfs; if it asks the
-// kernel by netlink, it lists the device, unless there is no provider.
+// As in a container that was not given /dev/infiniband. libibverbs passes over such a device if it looks in
+// sysfs; if it asks the kernel by netlink, it lists the device, unless there is no provider.
 TEST_F(DoctorDriversTest, DeviceFileThatIsNotThereIsNoFaultOfTheProvider) {
   AddMlx5();
   machine_.verbs_devices.clear();

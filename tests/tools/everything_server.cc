@@ -1,6 +1,7 @@
-// A server of tests/tools/everything.capnp. Its reflection and health services are the test's own: with --lie=truth it is honest, and
-// answers in pieces; with --lie=silent there is none; with --lie=snapshots it is what it is doing that it lies about; with --lie=clock
-// its snapshots have the same time always, or that of another start each time with --lie=starts; with others it lies.
+// A server of tests/tools/everything.capnp. Its reflection and health services are the test's own: with
+// --lie=truth it is honest, and answers in pieces; with --lie=silent there is none; with --lie=snapshots it
+// is what it is doing that it lies about; with --lie=clock its snapshots have the same time always, or that
+// of another start each time with --lie=starts; with others it lies.
 
 #include <capnp/any.h>
 #include <capnp/message.h>
@@ -219,8 +220,8 @@ class Liar : public hawser::Service {
     return absl::OkStatus();
   }
 
-  // Very many methods, of no size. The limit on reading a message is 16 times its size: the long name, which costs the server
-  // nothing to send again and again, is there for that.
+  // Very many methods, of no size. The limit on reading a message is 16 times its size: the long name, which
+  // costs the server nothing to send again and again, is there for that.
   static absl::Status Methods(Reflection::ListResults::Builder reply) {
     constexpr uint32_t kNameBytes = 3 << 20;
     auto services = reply.initServices(2);

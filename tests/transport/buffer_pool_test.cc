@@ -72,7 +72,8 @@ TEST(BufferPoolTest, ALargePageHasFourKiBForWhatComesWithIt) {
   }
 }
 
-// With what is left over where a slab is divided. Of each class, the buffers for the size that suits it least.
+// With what is left over where a slab is divided. Of each class, the buffers for the size that suits it
+// least.
 TEST(BufferPoolTest, ManyBuffersTakeAtMostAQuarterMoreAnd512Each) {
   for (size_t size = 1; size < kMiB; size = BufferPool::CapacityOf(size) + 1) {
     const std::shared_ptr<fabric::Fabric> fabric = NewFabric();

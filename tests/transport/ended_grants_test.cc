@@ -277,7 +277,8 @@ class HostileEndingTest : public ::testing::Test {
     ExpectNothingHeld();
     EXPECT_EQ(observer_.closings, 0);
   }
-  // No call's grant is by the window of `rkey`. Two at once, since a window that is free again is the next one to be bound.
+  // No call's grant is by the window of `rkey`. Two at once, since a window that is free again is the next
+  // one to be bound.
   void ExpectWindowIsNotBound(uint32_t rkey) {
     for (int i = 0; i < 20; ++i) {
       PendingCall one, two;

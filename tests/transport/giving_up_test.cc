@@ -126,7 +126,7 @@ TEST(DeadlineTest, ItReachesTheReadOfALargeResponse) {
   EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(Text(call.status()), HasSubstr("READ"));
   ASSERT_TRUE(world.RunUntil([&] { return link.client_end->CanSend(); }));
-  EXPECT_LT(link.client_counts().read_bytes, 64 * kMiB) << "it went on pulling";
+  EXPECT_LT(link.client_counts().read_bytes, 64 * kMiB) << "it went on reading";
   world.Pass(absl::Milliseconds(2));
   EXPECT_EQ(link.server_counts().grants, 0) << "the server was not told to let the response go";
 }
@@ -142,7 +142,7 @@ TEST(DeadlineTest, ItReachesTheReadOfALargeRequest) {
   ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
   EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   ASSERT_TRUE(world.RunUntil([&] { return link.client_end->CanSend(); }));
-  EXPECT_LT(link.server_counts().read_bytes, 64 * kMiB) << "it went on pulling";
+  EXPECT_LT(link.server_counts().read_bytes, 64 * kMiB) << "it went on reading";
   EXPECT_EQ(link.server.request_count, 0u);
   ASSERT_EQ(link.server.bad_requests.size(), 1u);
   EXPECT_THAT(link.server.bad_requests[0].second, HasCode(absl::StatusCode::kDeadlineExceeded));

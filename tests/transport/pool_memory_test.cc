@@ -222,7 +222,8 @@ TEST(PoolMemoryTest, LargerSlabsLeaveNothingOfTheLimitUnused) {
   EXPECT_LE(pool.stats().mapped_bytes, 256 * kMiB);
 }
 
-// What each slab had that was mapped for buffers of `size_bytes`, up to the limit of the pool. Then all of them are idle.
+// What each slab had that was mapped for buffers of `size_bytes`, up to the limit of the pool. Then all of
+// them are idle.
 std::vector<size_t> SlabsOfAll(BufferPool& pool, size_t size_bytes) {
   std::vector<size_t> slabs;
   std::vector<Lease> leases;

@@ -1,4 +1,5 @@
-// What peers hold of this side's memory by responses that they do not READ or release, when others need memory.
+// What peers hold of this side's memory by responses that they do not READ or release, when others need
+// memory.
 #include "hawser/transport/sharing/response_watch.h"
 
 #include <capnp/any.h>
@@ -157,7 +158,8 @@ TEST_P(ResponseWatchTest, AHoarderThatHasReleasedSomeIsStillAHoarder) {
   world_.Pass(absl::Milliseconds(20));
   other_.ReadNothing();
   ASSERT_THAT(other_.Get(2, 6 * kMiB), IsOk());
-  // 16 READs of the first response, which are outstanding at once, and then eight of it and seven of the second in turn.
+  // 16 READs of the first response, which are outstanding at once, and then eight of it and seven of the
+  // second in turn.
   other_.LetThrough(31);
   world_.Pass(absl::Milliseconds(20));
   ASSERT_LT(World::LeasedBytes(world_.server), 8 * kMiB) << "one is released";

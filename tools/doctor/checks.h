@@ -20,12 +20,13 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
 // Is there a device at all? ok, if there is none and none is wanted: Hawser is as good on TCP.
 Findings CheckDevices(const std::vector<Device>& devices, bool rdma_wanted);
 
-// Which of them Hawser uses, and why, and which it passes over, and why. Says nothing where what keeps it from all of them is said elsewhere.
-// `verbs_devices`: of Loader::OpenDevices().
+// Which of them Hawser uses, and why, and which it passes over, and why. Says nothing where what keeps it
+// from all of them is said elsewhere. `verbs_devices`: of Loader::OpenDevices().
 Findings CheckChoice(const System& system, const std::vector<Device>& devices,
                      const std::vector<VerbsDevice>& verbs_devices);
 
-// What a queue pair of each device that Hawser can use has: entries of a SEND, bytes inline, READs, completions.
+// What a queue pair of each device that Hawser can use has: entries of a SEND, bytes inline, READs,
+// completions.
 Findings CheckLimits(const std::vector<VerbsDevice>& verbs_devices);
 
 // State, link layer, speed and MTU. A port that is down is a problem only if no other is up.
@@ -46,7 +47,8 @@ Findings CheckLibraries(const System& system, const std::vector<Device>& devices
 // Whether a peer can READ only what was granted to it, or, by guessing, what was granted to others.
 Findings CheckGrants(const std::vector<VerbsDevice>& verbs_devices);
 
-// What iWARP exposes besides: where a large message arrives, peers can write meanwhile. A line for each such device.
+// What iWARP exposes besides: where a large message arrives, peers can write meanwhile. A line for each such
+// device.
 Findings CheckIwarp(const std::vector<VerbsDevice>& verbs_devices);
 
 // The kernel's modules for user space, and the right to open their character devices.

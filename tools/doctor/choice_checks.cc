@@ -1,6 +1,6 @@
 // Which device Hawser takes where neither an address nor a route says which, as NewVerbsFabric() does: the
-// one that HAWSER_RDMA_DEVICE names, else the first that librdmacm lists with an active port and that makes reliable
-// connections. VerbsDevice::Find() is what this repeats.
+// one that HAWSER_RDMA_DEVICE names, else the first that librdmacm lists with an active port and that makes
+// reliable connections. VerbsDevice::Find() is what this repeats.
 
 #include <algorithm>
 

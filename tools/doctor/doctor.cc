@@ -1,4 +1,5 @@
-// hawser-doctor: looks at what stops people from using RDMA with Hawser, and says what to do. `hawser doctor` is the same.
+// hawser-doctor: looks at what stops people from using RDMA with Hawser, and says what to do. `hawser doctor`
+// is the same.
 
 #include <iostream>
 #include <optional>

@@ -33,8 +33,8 @@ std::optional<Mac> ParseMac(const std::string& text) {
   return mac == Mac() ? std::nullopt : std::optional(mac);
 }
 
-// iWARP: GID 0 is the MAC and ten zeros (erdma_query_gid(), irdma_query_gid(), c4iw_query_gid(), siw_query_gid(),
-// qedr_iw_query_gid() of the kernel).
+// iWARP: GID 0 is the MAC and ten zeros (erdma_query_gid(), irdma_query_gid(), c4iw_query_gid(),
+// siw_query_gid(), qedr_iw_query_gid() of the kernel).
 std::optional<Mac> MacOfGid(const Port& port) {
   const auto gid =
       std::find_if(port.gids.begin(), port.gids.end(), [](const Gid& g) { return g.index == 0; });
@@ -47,8 +47,8 @@ std::optional<Mac> MacOfGid(const Port& port) {
   return zeros_follow ? std::optional(mac) : std::nullopt;
 }
 
-// "0042:acff:fe11:0002": the MAC with ff:fe in its middle, and one bit inverted (addrconf_addr_eui48() of the kernel).
-// Most drivers of Ethernet NICs make it so. mlx5 does not, so that its node_guid is none.
+// "0042:acff:fe11:0002": the MAC with ff:fe in its middle, and one bit inverted (addrconf_addr_eui48() of the
+// kernel). Most drivers of Ethernet NICs make it so. mlx5 does not, so that its node_guid is none.
 std::optional<Mac> MacOfNodeGuid(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, ':');
   if (parts.size() != 4) return std::nullopt;
@@ -63,8 +63,9 @@ std::optional<Mac> MacOfNodeGuid(const std::string& text) {
   return Mac{static_cast<uint8_t>(guid[0] ^ 2), guid[1], guid[2], guid[5], guid[6], guid[7]};
 }
 
-// VLANs, bridges and bonds share the MAC of the interface below. So one of the device's own PCI function is better than
-// one of other hardware, and that is better than one of no hardware. "": none, or several of the same rank.
+// VLANs, bridges and bonds share the MAC of the interface below. So one of the device's own PCI function is
+// better than one of other hardware, and that is better than one of no hardware. "": none, or several of the
+// same rank.
 std::string WithMac(const System& system, const std::vector<std::string>& siblings, const Mac& mac) {
   std::vector<std::string> same;
   for (const std::string& name : system.List(kNetClass)) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr char kCheck[] = "provider";
 
-// The driver of the PCI function below an RDMA device, and the provider for it. That driver is the NIC's own, or that of its
-// Ethernet half, which lends the function to the RDMA half.
+// The driver of the PCI function below an RDMA device, and the provider for it. That driver is the NIC's own,
+// or that of its Ethernet half, which lends the function to the RDMA half.
 struct KernelDriver {
   absl::string_view name;
   absl::string_view provider;

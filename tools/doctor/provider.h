@@ -8,8 +8,8 @@
 #include "hawser/tools/doctor/finding.h"
 #include "hawser/tools/doctor/system.h"
 
-// The providers of libibverbs: the halves of the drivers that run in a program. A device needs one that knows its hardware
-// and the ABI version of its half in the kernel.
+// The providers of libibverbs: the halves of the drivers that run in a program. A device needs one that knows
+// its hardware and the ABI version of its half in the kernel.
 namespace hawser::doctor {
 
 // What to do where one is missing.
@@ -19,8 +19,8 @@ inline constexpr char kInstallProviders[] =
 // By the names of their files in /etc/libibverbs.d: "mlx5".
 std::vector<std::string> InstalledProviders(const System& system);
 
-// For each device, whether libibverbs can use it, and if it does not list it, why, as far as files tell. Then those that it
-// lists and sysfs does not show. `verbs_devices`: of Loader::OpenDevices().
+// For each device, whether libibverbs can use it, and if it does not list it, why, as far as files tell. Then
+// those that it lists and sysfs does not show. `verbs_devices`: of Loader::OpenDevices().
 Findings CheckProviders(const System& system, const std::vector<Device>& devices,
                         const std::vector<VerbsDevice>& verbs_devices);
 

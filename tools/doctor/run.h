@@ -8,8 +8,9 @@
 
 namespace hawser::doctor {
 
-// Examines this machine and, if there is one, the way to `target`; prints each finding to stdout as it comes, as text or as
-// JSON. Returns whether none is a problem. `timeout`: for each step with each of the server's addresses.
+// Examines this machine and, if there is one, the way to `target`; prints each finding to stdout as it comes,
+// as text or as JSON. Returns whether none is a problem. `timeout`: for each step with each of the server's
+// addresses.
 bool Run(const std::optional<transport::Uri>& target, absl::Duration timeout, bool json);
 
 }  // namespace hawser::doctor

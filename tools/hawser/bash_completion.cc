@@ -14,9 +14,9 @@
 namespace hawser::tool {
 namespace {
 
-// Before the parts that depend on the commands. bash divides command lines at "=" and ":", too, and an argument such as
-// --in=FIELD=FILE has then many words, which may be quoted in part. So the line is read anew. What is offered replaces the
-// last of those words only: readline puts it in the place of $2.
+// Before the parts that depend on the commands. bash divides command lines at "=" and ":", too, and an
+// argument such as --in=FIELD=FILE has then many words, which may be quoted in part. So the line is read
+// anew. What is offered replaces the last of those words only: readline puts it in the place of $2.
 constexpr char kFunctions[] = R"bash(# bash completion of hawser: source <(hawser completion bash)
 
 # Sets _hawser_arguments to the arguments of a command line, without their quotes. The last one is being typed.
@@ -133,7 +133,8 @@ constexpr char kEnd[] = R"bash(  esac
 complete -F _hawser hawser
 )bash";
 
-// What to do behind "=" of a flag whose value is called so in --help; "" for a value that the shell cannot know.
+// What to do behind "=" of a flag whose value is called so in --help; "" for a value that the shell cannot
+// know.
 std::string ValueAction(const std::string& value) {
   if (value == "FILE") return "_hawser_files \"$flag=\" \"$value\"";
   if (absl::EndsWith(value, "=FILE")) {

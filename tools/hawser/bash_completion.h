@@ -5,9 +5,9 @@
 
 namespace hawser::tool {
 
-// What bash (4.4 or newer) sources to complete command lines of hawser: commands, flags, and behind "=" what the flag takes:
-// the schemes of a URI, one of its choices, files. Files may have any name, begin with ~ (which the shell does not expand
-// there), and follow FIELD= of --in=FIELD=FILE.
+// What bash (4.4 or newer) sources to complete command lines of hawser: commands, flags, and behind "=" what
+// the flag takes: the schemes of a URI, one of its choices, files. Files may have any name, begin with ~
+// (which the shell does not expand there), and follow FIELD= of --in=FIELD=FILE.
 std::string BashCompletion();
 
 }  // namespace hawser::tool

@@ -27,7 +27,8 @@ struct Session {
 
   // Connects. The error says to whom, why, and what to try.
   absl::StatusOr<std::shared_ptr<Channel>> Connect(ChannelOptions options = {}) const;
-  // Does not wait for the connection. If there is none, the first call ends with the reason: see Unreachable().
+  // Does not wait for the connection. If there is none, the first call ends with the reason: see
+  // Unreachable().
   absl::StatusOr<std::shared_ptr<Channel>> StartToConnect(ChannelOptions options = {}) const;
   // `why`, with the target and what to try.
   absl::Status Unreachable(const absl::Status& why) const;
@@ -36,8 +37,8 @@ struct Session {
   absl::StatusOr<ChannelOptions> With(ChannelOptions options) const;
 };
 
-// What --help, the man page and the completion are made of. Lines of `text` and `examples` that begin with a space stay as
-// they are; others are wrapped.
+// What --help, the man page and the completion are made of. Lines of `text` and `examples` that begin with a
+// space stay as they are; others are wrapped.
 struct CommandHelp {
   const char* name;      // "call"
   const char* words;     // "NAME.METHOD [JSON]"
@@ -59,11 +60,13 @@ class Command {
   virtual void AddFlags(Flags&) {}
   // Takes the words behind its name, after the flags were set. Not OK: the usage is wrong.
   virtual absl::Status Take(const std::vector<std::string>& words);
-  // The exit status, 0 or 1. Not OK: it failed, which is 1. May throw kj::Exception: the server sent what is malformed.
+  // The exit status, 0 or 1. Not OK: it failed, which is 1. May throw kj::Exception: the server sent what is
+  // malformed.
   virtual absl::StatusOr<int> Run(const Session& session) = 0;
 };
 
-// For Take(): each word becomes the value of the name at its place. InvalidArgument: there are fewer words than names, or more.
+// For Take(): each word becomes the value of the name at its place. InvalidArgument: there are fewer words
+// than names, or more.
 absl::Status TakeWords(const std::vector<std::string>& words, const std::vector<std::string>& names,
                        const std::vector<std::string*>& values);
 

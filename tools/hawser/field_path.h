@@ -19,8 +19,8 @@ struct FieldPath {
 
   // InvalidArgument: it is not of that form, whatever the message.
   static absl::Status CheckForm(absl::string_view text);
-  // InvalidArgument: it is not of that form; a part is not there (with the nearest, and what is); the last is neither Data
-  // nor Text.
+  // InvalidArgument: it is not of that form; a part is not there (with the nearest, and what is); the last is
+  // neither Data nor Text.
   static absl::StatusOr<FieldPath> Parse(absl::string_view text, capnp::StructSchema schema);
 
   bool is_text() const { return fields.back().getType().isText(); }

@@ -149,7 +149,8 @@ void AddPollers(wire::Snapshot::Reader now, const std::optional<wire::Snapshot::
       sleep = Since(found->second.getSleepNs(), sleep);
     }
     double parts[] = {static_cast<double>(busy), static_cast<double>(spin), static_cast<double>(sleep)};
-    // A poller counts a part when it ends. So what is missing is one that goes on: a long sleep, or code that holds it.
+    // A poller counts a part when it ends. So what is missing is one that goes on: a long sleep, or code that
+    // holds it.
     const double missing = figures.seconds * 1e9 - parts[0] - parts[1] - parts[2];
     parts[from.getAnswered() ? 2 : 0] += std::max(0.0, missing);
     const double all = std::max(1.0, parts[0] + parts[1] + parts[2]);

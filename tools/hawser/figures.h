@@ -11,10 +11,11 @@
 
 namespace hawser::tool {
 
-// What `hawser status` and `hawser top` show of a server: since its start, or of the time between two snapshots. A value.
-// Calls for snapshots are left out, so an idle server has none.
+// What `hawser status` and `hawser top` show of a server: since its start, or of the time between two
+// snapshots. A value. Calls for snapshots are left out, so an idle server has none.
 // Texts are as the server sent them, cut at kTextMax bytes: escape them.
-// Whatever a server sends, the figures are finite and bounded: lists are cut, and a histogram that makes no sense is empty.
+// Whatever a server sends, the figures are finite and bounded: lists are cut, and a histogram that makes no
+// sense is empty.
 struct Figures {
   static constexpr size_t kTextMax = 400;
 

@@ -17,7 +17,8 @@ using observe::DurationText;
 // Rows of each list of `status`: more would be too long for a terminal.
 constexpr size_t kStatusRowsMax = 200;
 
-// Below the summary the pollers and the calls in flight each get one in so many of the rows. The methods get the rest.
+// Below the summary the pollers and the calls in flight each get one in so many of the rows. The methods get
+// the rest.
 constexpr size_t kPollersShare = 4;
 constexpr size_t kCallsShare = 4;
 // An empty line, the heading and a row.

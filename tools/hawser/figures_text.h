@@ -11,7 +11,8 @@
 
 namespace hawser::tool {
 
-// Figures of a server as people read them, in lines of `columns` at most, escaped. `target` is what the person typed.
+// Figures of a server as people read them, in lines of `columns` at most, escaped. `target` is what the
+// person typed.
 
 // All of them, under headings.
 std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view target, size_t columns);

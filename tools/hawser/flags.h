@@ -13,7 +13,8 @@
 
 namespace hawser::tool {
 
-// The flags that a command takes, and what --help, the man page and the completion say of them: declared once.
+// The flags that a command takes, and what --help, the man page and the completion say of them: declared
+// once.
 class Flags {
  public:
   struct Info {

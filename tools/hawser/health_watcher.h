@@ -14,11 +14,13 @@
 
 namespace hawser::tool {
 
-// What `hawser health --watch` offers to the server: the server tells it each change, and the thread that prints takes them.
+// What `hawser health --watch` offers to the server: the server tells it each change, and the thread that
+// prints takes them.
 // Thread: any. Lifetime: outlives the channel.
 class HealthWatcher : public hawser::Service {
  public:
-  // Beyond that the oldest are dropped: of a server that floods the latest changes are printed, and it takes no more memory.
+  // Beyond that the oldest are dropped: of a server that floods the latest changes are printed, and it takes
+  // no more memory.
   static constexpr size_t kChangesMax = 1000;
 
   void AddMethods(MethodTable& table) override;

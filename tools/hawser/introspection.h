@@ -15,7 +15,8 @@
 
 namespace hawser::tool {
 
-// A snapshot that this process owns, well-formed whatever the server sent. Its texts are the server's: escape them.
+// A snapshot that this process owns, well-formed whatever the server sent. Its texts are the server's: escape
+// them.
 class OwnSnapshot {
  public:
   // Throws kj::Exception if `snapshot` is malformed.
@@ -28,12 +29,12 @@ class OwnSnapshot {
   std::unique_ptr<capnp::MallocMessageBuilder> message_ = std::make_unique<capnp::MallocMessageBuilder>();
 };
 
-// The options of a channel that fetches snapshots. They have bounds, so that a server makes this process hold no more than some
-// 100 MB.
+// The options of a channel that fetches snapshots. They have bounds, so that a server makes this process hold
+// no more than some 100 MB.
 ChannelOptions ForSnapshots();
 
-// `then` gets the snapshot, or why there is none: it says what was asked of which server and what to do. It runs as a
-// callback of PendingCall::Then().
+// `then` gets the snapshot, or why there is none: it says what was asked of which server and what to do. It
+// runs as a callback of PendingCall::Then().
 void FetchSnapshot(const std::shared_ptr<Channel>& channel,
                    std::function<void(absl::StatusOr<OwnSnapshot> snapshot)> then);
 

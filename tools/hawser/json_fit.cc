@@ -134,8 +134,8 @@ absl::Status Integer(const Place& place, const Range& range, capnp::Type type, c
 template <typename Float>
 std::optional<Float> Nearest(const std::string& number) {
   Float nearest;
-  // A conversion to double, and then to float, would round twice. The greatest float, as it is printed, is above itself as a
-  // double.
+  // A conversion to double, and then to float, would round twice. The greatest float, as it is printed, is
+  // above itself as a double.
   bool parsed;
   if constexpr (std::is_same_v<Float, float>) {
     parsed = absl::SimpleAtof(number, &nearest);

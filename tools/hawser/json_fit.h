@@ -10,7 +10,7 @@ namespace hawser::tool {
 
 // Fills `into` with the JSON object `text`.
 //
-//   struct, group   an object; a field that is left out, or null where the schema has a pointer, keeps its default
+//   struct, group   an object; a field that is left out, or null for a pointer, keeps its default
 //   union           at most one of its fields; null chooses one that is a pointer
 //   List            an array; null is an element that is a pointer and keeps its default
 //   Text            a string; {"base64": "..."} for bytes that are not UTF-8
@@ -21,8 +21,8 @@ namespace hawser::tool {
 //   enum            the name of an enumerant, or its number
 //
 // What ToJson() (json_text.h) writes is taken back. Why not capnp::JsonCodec: see Json (json_value.h).
-// InvalidArgument: `text` is no JSON object, has a name twice, or does not fit: "at .entries[3].key: expected Text, found the
-// number 5". `into` is then filled in part.
+// InvalidArgument: `text` is no JSON object, has a name twice, or does not fit: "at .entries[3].key: expected
+// Text, found the number 5". `into` is then filled in part.
 absl::Status FillFromJson(absl::string_view text, capnp::DynamicStruct::Builder into);
 
 }  // namespace hawser::tool

@@ -190,8 +190,8 @@ class Writer {
     if (options_.pretty) absl::StrAppend(&text_, "\n", std::string(2 * depth_, ' '));
   }
 
-  // An absent field takes as long as a few bytes of text, and a message may have very many: structs of no size whose schema has
-  // thousands of fields.
+  // An absent field takes as long as a few bytes of text, and a message may have very many: structs of no
+  // size whose schema has thousands of fields.
   static constexpr size_t kAbsentBytes = 4;
 
   const JsonTextOptions& options_;

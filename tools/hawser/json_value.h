@@ -13,8 +13,9 @@ namespace hawser::tool {
 inline constexpr int kJsonNestingMax = 64;
 inline constexpr size_t kJsonBytesMax = 16 << 20;
 
-// A JSON value (RFC 8259). Why not capnp::JsonValue, which capnp::JsonCodec makes: there a number is a double, so that large
-// 64-bit integers are rounded; an error does not say where; and 0.9 decodes "\u00e4" to what is not UTF-8.
+// A JSON value (RFC 8259). Why not capnp::JsonValue, which capnp::JsonCodec makes: there a number is a
+// double, so that large 64-bit integers are rounded; an error does not say where; and 0.9 decodes "\u00e4" to
+// what is not UTF-8.
 struct Json {
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
@@ -29,7 +30,8 @@ struct Json {
 // InvalidArgument: "line 1, column 9: expected a value, found \"}\"". Columns count bytes.
 absl::StatusOr<Json> ParseJson(absl::string_view text);
 
-// Whether `text` is UTF-8 in its shortest form, without surrogates. `bad`: where the first byte is that is not.
+// Whether `text` is UTF-8 in its shortest form, without surrogates. `bad`: where the first byte is that is
+// not.
 bool IsUtf8(absl::string_view text, size_t* bad = nullptr);
 
 }  // namespace hawser::tool

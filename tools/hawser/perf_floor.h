@@ -18,8 +18,8 @@
 
 namespace hawser::tool {
 
-// What the network alone takes for a test, between the same two machines, on a port that the server opens for it: over TCP
-// raw sockets, over RDMA a raw queue pair on the same devices.
+// What the network alone takes for a test, between the same two machines, on a port that the server opens for
+// it: over TCP raw sockets, over RDMA a raw queue pair on the same devices.
 struct PerfFloor {
   measure::Times times;  // As in PerfFigure.
   measure::Ran ran;
@@ -34,7 +34,8 @@ struct PerfFloorOptions {
   bool by_send = false;              // Hawser's payloads cross whole, in a SEND each. For RDMA.
 };
 
-// Of either floor: makes one exchange after the other, as measure::OneAtATime() does, and adds the time of each to `floor`.
+// Of either floor: makes one exchange after the other, as measure::OneAtATime() does, and adds the time of
+// each to `floor`.
 template <typename Exchange>
 absl::Status MeasureFloorLatency(const measure::Extent& extent, Exchange exchange, PerfFloor& floor) {
   // A twentieth is not counted: connections, caches and clocks are cold at first.

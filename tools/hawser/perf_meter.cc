@@ -153,8 +153,8 @@ absl::Status PerfMeter::Check(const absl::StatusOr<Reply<perf::Perf::GetResults>
   return read.ok() ? checked : read;
 }
 
-// Looks at the first and at the last byte, which detects a transfer that never happened. To read all of them would take time
-// that is measured.
+// Looks at the first and at the last byte, which detects a transfer that never happened. To read all of them
+// would take time that is measured.
 absl::Status PerfMeter::CheckPayload(capnp::Data::Reader payload, uint8_t byte) const {
   if (payload.size() != test_.bytes) return WrongSize(payload.size(), test_.bytes);
   if (payload[0] == byte && payload[payload.size() - 1] == byte) return absl::OkStatus();

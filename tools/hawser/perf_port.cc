@@ -30,7 +30,8 @@ absl::StatusOr<PerfPort> OpenAt(const std::shared_ptr<Channel>& channel, perf::R
     std::copy_n(results.getToken().begin(), std::min(token_bytes, opened.token.size()), opened.token.begin());
   });
   if (!read.ok()) return read;
-  // The client sends these bytes to this port: a server must not make it say anything to another one of its machine.
+  // The client sends these bytes to this port: a server must not make it say anything to another one of its
+  // machine.
   constexpr uint16_t kFirstFreePort = 1024;
   if (port < kFirstFreePort || token_bytes != opened.token.size()) {
     return absl::DataLossError(absl::StrCat("the server's raw port makes no sense: port ", port,

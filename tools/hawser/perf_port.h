@@ -20,8 +20,8 @@ struct PerfPort {
   std::array<uint8_t, 16> token = {};
 };
 
-// Calls `connect` with such a port, for each address that the server's name has until one does not answer Unavailable;
-// returns what that does.
+// Calls `connect` with such a port, for each address that the server's name has until one does not answer
+// Unavailable; returns what that does.
 absl::Status OpenPerfPort(const std::shared_ptr<Channel>& channel, perf::RawService service,
                           absl::FunctionRef<absl::Status(const PerfPort&)> connect);
 

@@ -14,8 +14,8 @@ namespace hawser::tool {
 // Why a raw queue pair is no floor of this test; empty: it is one.
 std::string WhyNoVerbsFloor(const PerfTest& test);
 
-// MeasureFloor() over RDMA: latency and rate by SENDs there and back, with as many in flight; bandwidth by READs of the side
-// that gets the payload or, if Hawser's payloads cross in SENDs, by these.
+// MeasureFloor() over RDMA: latency and rate by SENDs there and back, with as many in flight; bandwidth by
+// READs of the side that gets the payload or, if Hawser's payloads cross in SENDs, by these.
 absl::StatusOr<PerfFloor> MeasureVerbsFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
                                             const PerfFloorOptions& options);
 

@@ -13,9 +13,9 @@
 
 namespace hawser::tool {
 
-// What a file has to declare so that it has some types and all that these refer to, and what each is called in it. A root is
-// what is declared at the top of the file; the rest is declared inside of a root, as in the file that it comes from.
-// Of `schemas`, which outlives it, Schemas::Check() was OK. May throw kj::Exception.
+// What a file has to declare so that it has some types and all that these refer to, and what each is called
+// in it. A root is what is declared at the top of the file; the rest is declared inside of a root, as in the
+// file that it comes from. Of `schemas`, which outlives it, Schemas::Check() was OK. May throw kj::Exception.
 class SchemaRoots {
  public:
   using Node = capnp::schema::Node;

@@ -45,8 +45,9 @@ std::vector<Field::Reader> InOrder(Node::Reader node) {
   return fields;
 }
 
-// Writes declarations. A server may send a name once and refer to it very often: all that is made, pieces of a line too, is
-// counted, as is what takes time without making anything. Beyond twice `bytes_max` no more is made.
+// Writes declarations. A server may send a name once and refer to it very often: all that is made, pieces of
+// a line too, is counted, as is what takes time without making anything. Beyond twice `bytes_max` no more is
+// made.
 class Writer {
  public:
   Writer(const Schemas& schemas, size_t bytes_max)

@@ -30,7 +30,8 @@ std::string MethodName(capnp::InterfaceSchema service, capnp::InterfaceSchema::M
   return absl::StrCat(Schemas::NameOfNode(service.getProto()), ".", ToView(method.getProto().getName()));
 }
 
-// The loader makes a node for each reference, of the size of this and of some 20 us, also of one to a node that it has.
+// The loader makes a node for each reference, of the size of this and of some 20 us, also of one to a node
+// that it has.
 constexpr size_t kReferenceBytes = 256;
 
 absl::Status TooMany() {
@@ -38,8 +39,9 @@ absl::Status TooMany() {
       absl::StrCat("its schemas have more than ", kSchemaBytesMax, " bytes, with what they refer to"));
 }
 
-// Reads every text in it, and adds to `bytes` what the elements of its lists cost: they may have no size, and many of them
-// none, either. False: these are more than kSchemaBytesMax. Throws kj::Exception if a text is malformed.
+// Reads every text in it, and adds to `bytes` what the elements of its lists cost: they may have no size, and
+// many of them none, either. False: these are more than kSchemaBytesMax. Throws kj::Exception if a text is
+// malformed.
 bool ReadTexts(const capnp::DynamicValue::Reader& value, size_t& bytes) {
   switch (value.getType()) {
     case capnp::DynamicValue::STRUCT: {
@@ -100,11 +102,12 @@ absl::Status Schemas::Add(Node::Reader node) {
     return absl::ResourceExhaustedError(absl::StrCat("it has more than ", kSchemaNodesMax, " schemas"));
   }
   try {
-    // What follows reads all of it, so a small message whose pointers lead to the same places is counted in full.
+    // What follows reads all of it, so a small message whose pointers lead to the same places is counted in
+    // full.
     const size_t words = node.totalSize().wordCount;
     bytes_ += words * sizeof(capnp::word);
-    // A text that is malformed makes the loader of Cap'n Proto 0.9 throw; the note of where it happened, which it makes then,
-    // reads the text again, throws, makes that note, and so on until the stack is full.
+    // A text that is malformed makes the loader of Cap'n Proto 0.9 throw; the note of where it happened,
+    // which it makes then, reads the text again, throws, makes that note, and so on until the stack is full.
     if (bytes_ > kSchemaBytesMax || !ReadTexts(capnp::DynamicStruct::Reader(node), bytes_)) {
       return TooMany();
     }
@@ -158,7 +161,8 @@ absl::Status Schemas::CheckGroups(Node::Reader node, std::set<uint64_t>& groups)
     if (!IsGroup(id) || Get(id).getScopeId() != node.getId() || !groups.insert(id).second) {
       return absl::DataLossError(absl::StrFormat("its schema 0x%x has a group that is none", node.getId()));
     }
-    // A group has the memory of the struct around it. The loader enlarges that one for it, and not the one around that.
+    // A group has the memory of the struct around it. The loader enlarges that one for it, and not the one
+    // around that.
     const auto group = Get(id).getStruct();
     if (group.getDataWordCount() > outer.getDataWordCount() ||
         group.getPointerCount() > outer.getPointerCount()) {
@@ -237,7 +241,8 @@ absl::StatusOr<capnp::InterfaceSchema::Method> Schemas::FindMethod(absl::string_
       }
       const std::string declared = MethodName(method.getContainingInterface(), method);
       if (declared == name) return method;  // Whatever else ends with it.
-      // One that is inherited is one method, whatever the service. A service may inherit two of one name from two others.
+      // One that is inherited is one method, whatever the service. A service may inherit two of one name from
+      // two others.
       if (!(Names(name, full) || Names(name, declared)) || found.size() >= kListedMax ||
           !found_ids.emplace(method.getContainingInterface().getProto().getId(), method.getOrdinal())
                .second) {

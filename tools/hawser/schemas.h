@@ -20,14 +20,17 @@
 namespace hawser::tool {
 
 inline constexpr size_t kSchemaNodesMax = 20'000;
-// In the nodes. Each element of a list in them counts 32 bytes more, and each reference to a type 256: so what is kept of them,
-// here and in the loader, is at most some 15 times as large, and it is made within seconds.
+// In the nodes. Each element of a list in them counts 32 bytes more, and each reference to a type 256: so
+// what is kept of them, here and in the loader, is at most some 15 times as large, and it is made within
+// seconds.
 inline constexpr size_t kSchemaBytesMax = 16 << 20;
 
-// The schemas that a server has sent, and which of them it serves. A server may lie. Checked here is what capnp::SchemaLoader
-// does not check, and code that walks the schemas, builds messages of them or prints them relies on: what node_check.h says of
-// each node, and what Check() says of all of them. Before Check() is OK, build and read no message of a schema.
-// Thread: one at a time. Failure: a peer's schema that cannot be used is DataLoss; after that, drop the object.
+// The schemas that a server has sent, and which of them it serves. A server may lie. Checked here is what
+// capnp::SchemaLoader does not check, and code that walks the schemas, builds messages of them or prints them
+// relies on: what node_check.h says of each node, and what Check() says of all of them. Before Check() is OK,
+// build and read no message of a schema.
+// Thread: one at a time. Failure: a peer's schema that cannot be used is DataLoss; after that, drop the
+//         object.
 class Schemas {
  public:
   using Node = capnp::schema::Node;
@@ -36,14 +39,16 @@ class Schemas {
   Schemas(const Schemas&) = delete;
   Schemas& operator=(const Schemas&) = delete;
 
-  // Copies `node`, without the folder in its display name. Two with one id: the first counts. ResourceExhausted: beyond one
-  // of the limits above. DataLoss: CheckNode() or Cap'n Proto refuses it.
+  // Copies `node`, without the folder in its display name. Two with one id: the first counts.
+  // ResourceExhausted: beyond one of the limits above. DataLoss: CheckNode() or Cap'n Proto refuses it.
   absl::Status Add(Node::Reader node);
   void Serve(uint64_t interface_id);
   // Call it after the last Add(). Checks:
   //  - scopes form trees of at most kScopeDepthMax levels;
-  //  - each group is that of one field of the struct that is its scope, and is no larger than that, so groups form trees, too;
-  //  - nothing else refers to a group: no field, element of a list, parameter, constant or nested node has one as its type;
+  //  - each group is that of one field of the struct that is its scope, and is no larger than that, so groups
+  //    form trees, too;
+  //  - nothing else refers to a group: no field, element of a list, parameter, constant or nested node has
+  //    one as its type;
   //  - what is served is there, and an interface.
   absl::Status Check() const;
 
@@ -60,8 +65,8 @@ class Schemas {
   static std::vector<capnp::InterfaceSchema::Method> MethodsOf(capnp::InterfaceSchema interface);
 
   // "kv.capnp:KeyValue.get", or the end of that from a dot or colon on, such as "KeyValue.get".
-  // NotFound: with what there is. InvalidArgument: several have a name that ends so. ResourceExhausted: the services have more
-  // than 200,000 methods with those that they inherit.
+  // NotFound: with what there is. InvalidArgument: several have a name that ends so. ResourceExhausted: the
+  // services have more than 200,000 methods with those that they inherit.
   absl::StatusOr<capnp::InterfaceSchema::Method> FindMethod(absl::string_view name) const;
   // Of an interface, struct, enum, constant or annotation, with the same rule.
   absl::StatusOr<uint64_t> FindNode(absl::string_view name) const;

@@ -121,8 +121,8 @@ void Screen::Suspend() {
 
 absl::Status Screen::Draw(const std::vector<TextLine>& lines, bool dims) {
   const Size size = SizeNow();
-  // Without clearing all of it first, so that nothing flickers. The last column stays free: what a terminal does behind it
-  // differs.
+  // Without clearing all of it first, so that nothing flickers. The last column stays free: what a terminal
+  // does behind it differs.
   std::string text = kHome;
   const size_t shown = std::min(lines.size(), size.rows);
   for (size_t i = 0; i < shown; ++i) {

@@ -16,8 +16,8 @@
 
 namespace hawser::tool {
 
-// The signals that a program with a screen waits for, so that they do not end it at once: SIGINT, SIGTERM, SIGHUP, SIGWINCH,
-// SIGTSTP.
+// The signals that a program with a screen waits for, so that they do not end it at once: SIGINT, SIGTERM,
+// SIGHUP, SIGWINCH, SIGTSTP.
 // Thread:   make it before other threads start, which then leave these signals alone.
 // Lifetime: the destructor lets the signals act again.
 class ScreenSignals {
@@ -38,8 +38,8 @@ class ScreenSignals {
   UniqueFd fd_;
 };
 
-// The whole screen of the terminal at stdout, and the keys of the one at stdin. What was on it is there again afterwards, and
-// what is typed echoes again.
+// The whole screen of the terminal at stdout, and the keys of the one at stdin. What was on it is there again
+// afterwards, and what is typed echoes again.
 // Thread:   one.
 // Lifetime: the destructor restores the terminal. Until then nothing else writes to it.
 // Failure:  a terminal that is gone makes Draw() fail.
@@ -62,8 +62,8 @@ class Screen {
   absl::Status Draw(const std::vector<TextLine>& lines, bool dims);
 
   enum class Event { kTimeout, kReadable, kResized, kQuit };
-  // Blocks until `other_fd` can be read (kReadable), the size has changed, a person or a signal wants the end (q, Ctrl-C), or
-  // `timeout` has passed. Stops the process for Ctrl-Z.
+  // Blocks until `other_fd` can be read (kReadable), the size has changed, a person or a signal wants the end
+  // (q, Ctrl-C), or `timeout` has passed. Stops the process for Ctrl-Z.
   Event Wait(int other_fd, absl::Duration timeout);
 
  private:

@@ -46,8 +46,8 @@ int WidthOf(char32_t code) {
 
 constexpr absl::string_view kMore = "..";
 
-// Bytes of `text` that are enough for `columns`: one is escaped to a column at least, unless it is one of four of a character or
-// of an accent.
+// Bytes of `text` that are enough for `columns`: one is escaped to a column at least, unless it is one of
+// four of a character or of an accent.
 size_t BytesFor(size_t columns) { return 4 * (columns + 1) * (1 + kAccentsMax); }
 
 // The same or less, so that no character is cut.
@@ -56,7 +56,8 @@ size_t AtCharacter(absl::string_view text, size_t at) {
   return std::min(at, text.size());
 }
 
-// `text`, escaped, with '?' for each character whose width is not known, up to `columns`. `is_cut`: there is more.
+// `text`, escaped, with '?' for each character whose width is not known, up to `columns`. `is_cut`: there is
+// more.
 std::string Shown(absl::string_view text, size_t columns, bool& is_cut) {
   const absl::string_view begins = text.substr(0, AtCharacter(text, BytesFor(columns)));
   const std::string escaped = EscapePeerText(begins);

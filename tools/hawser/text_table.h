@@ -9,8 +9,8 @@
 
 namespace hawser::tool {
 
-// Text in columns of a terminal, of which a letter takes one, an ideograph two and an accent none. Everything is escaped
-// (base/peer_text.h), so it may come from a peer.
+// Text in columns of a terminal, of which a letter takes one, an ideograph two and an accent none. Everything
+// is escaped (base/peer_text.h), so it may come from a peer.
 
 // One line, without its end.
 struct TextLine {
@@ -42,8 +42,8 @@ class TextTable {
   void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   size_t rows() const { return rows_.size(); }
 
-  // The heading and the rows, in `columns` at most. With more rows than `rows_max` the last line says how many are left out.
-  // No rows: no lines.
+  // The heading and the rows, in `columns` at most. With more rows than `rows_max` the last line says how
+  // many are left out. No rows: no lines.
   std::vector<TextLine> Lines(size_t columns, size_t rows_max) const;
 
  private:

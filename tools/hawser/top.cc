@@ -203,8 +203,9 @@ class Top : public Command {
     return lost_;
   }
 
-  // Counts the intervals that have passed by `now` without a new snapshot. One of them may go on still: an answer comes a
-  // little later than another, and a server gives the same snapshot to two that ask soon after each other.
+  // Counts the intervals that have passed by `now` without a new snapshot. One of them may go on still: an
+  // answer comes a little later than another, and a server gives the same snapshot to two that ask soon after
+  // each other.
   void CountWithout(absl::Duration now) {
     absl::Duration beyond;
     const int64_t passed = absl::IDivDuration(now - counted_at_, interval_, &beyond) - 1;

@@ -10,11 +10,12 @@
 
 namespace hawser::tool {
 
-// Values as the schema language has them: `-5`, `"a\n"`, `0x"00ff"`, `[1, 2]`, `(key = "k", place = (x = 1))`.
+// Values as the schema language has them: `-5`, `"a\n"`, `0x"00ff"`, `[1, 2]`, `(key = "k", place = (x =
+// 1))`.
 //
-// At most `bytes_max` bytes and as many fields and elements are looked at, whatever a peer says that the value has.
-// std::nullopt: it has more, or something in it has no text: a capability, an AnyPointer, an enumerant without a name.
-// Throws kj::Exception if the value is malformed.
+// At most `bytes_max` bytes and as many fields and elements are looked at, whatever a peer says that the
+// value has. std::nullopt: it has more, or something in it has no text: a capability, an AnyPointer, an
+// enumerant without a name. Throws kj::Exception if the value is malformed.
 std::optional<std::string> ValueText(capnp::Type type, const capnp::DynamicValue::Reader& value,
                                      size_t bytes_max);
 // The same of a default value or a constant. "": it is zero, empty or null.

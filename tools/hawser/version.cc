@@ -36,8 +36,8 @@ std::string AbseilVersion() {
 #endif
 }
 
-// The file that `name` leads to, without its folder: the libraries of rdma-core tell their version nowhere else. Empty: none can
-// be loaded.
+// The file that `name` leads to, without its folder: the libraries of rdma-core tell their version nowhere
+// else. Empty: none can be loaded.
 std::string FileOfLibrary(const char* name) {
   void* const library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";

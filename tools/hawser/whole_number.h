@@ -13,8 +13,9 @@ struct WholeNumber {
   uint64_t magnitude = 0;
 };
 
-// The value of a JSON number (RFC 8259), which `text` has to be, if it is whole: "-5", "5.00", "12e3", "1.5e1". It is read
-// digit by digit, because a double would round it. nullopt: it is not whole, or its magnitude is above 2^64 - 1.
+// The value of a JSON number (RFC 8259), which `text` has to be, if it is whole: "-5", "5.00", "12e3",
+// "1.5e1". It is read digit by digit, because a double would round it. nullopt: it is not whole, or its
+// magnitude is above 2^64 - 1.
 std::optional<WholeNumber> ToWholeNumber(absl::string_view text);
 
 }  // namespace hawser::tool

@@ -45,9 +45,9 @@ constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 // of our memory. The time is long, because destroying the queue pair of a slow driver may block this thread.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
-// Likewise, where the fabric completes everything as soon as the device has let go, and nothing here waits for that
-// (QueuePair::ForceFlush()). That takes long if the device is busy with the ends of many others. A device that is stuck
-// does not let go.
+// Likewise, where the fabric completes everything as soon as the device has let go, and nothing here waits
+// for that (QueuePair::ForceFlush()). That takes long if the device is busy with the ends of many others. A
+// device that is stuck does not let go.
 constexpr absl::Duration kForcedFlushTimeout = absl::Seconds(30);
 
 // How long the report of a loss waits for its cause, if so far only receives were flushed.
@@ -57,8 +57,8 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 // that it is going away.
 constexpr absl::Duration kFirstMessage = absl::Milliseconds(100);
 
-// How long a server that drains waits for a client without a call to leave. A client that is stopped, or cut off, does not,
-// and would hold up the end of the server until it is taken for dead.
+// How long a server that drains waits for a client without a call to leave. A client that is stopped, or cut
+// off, does not, and would hold up the end of the server until it is taken for dead.
 constexpr absl::Duration kLeaves = absl::Milliseconds(500);
 
 // The text fits into a rejection, which has 140 bytes.

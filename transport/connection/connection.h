@@ -66,9 +66,10 @@ class ConnectionObserver {
 
   // Once, the last call: the fabric holds none of the connection's memory. It follows OnLost() as soon as all
   // work requests have completed; if they do not (a device or its driver is stuck), the queue pair is
-  // destroyed after 5 s, over RDMA after 35 s. The poller destroys the connection soon after. `why`: what ended it first; Cancelled
-  // after Close(). If OnReady() was not called before, connecting failed: Unavailable; Unauthenticated, if TLS is asked
-  // for and one side does not trust the other; or FailedPrecondition and the like with the peer's own reason.
+  // destroyed after 5 s, over RDMA after 35 s. The poller destroys the connection soon after. `why`: what
+  // ended it first; Cancelled after Close(). If OnReady() was not called before, connecting failed:
+  // Unavailable; Unauthenticated, if TLS is asked for and one side does not trust the other; or
+  // FailedPrecondition and the like with the peer's own reason.
   virtual void OnClosed(const absl::Status& why) = 0;
 };
 
@@ -91,8 +92,9 @@ class Connection final : Port,
   static State Next(State state, Event event);
 
   // Dials `address` as the side that sends requests, or, with `handler`, as the side that answers them (a
-  // reverse connection). The observer is notified of the result within `connect_timeout`. If the fabric does not
-  // carry the TLS that `security` asks for, a TLS connection proves this one first. Not OK: it did not start.
+  // reverse connection). The observer is notified of the result within `connect_timeout`. If the fabric does
+  // not carry the TLS that `security` asks for, a TLS connection proves this one first. Not OK: it did not
+  // start.
   // Unimplemented: `security` does not say over what to prove it.
   static absl::StatusOr<Connection*> Dial(Poller& poller, const SocketAddress& address,
                                           const ConnectionOptions& options, const Handshake& hello,
@@ -139,8 +141,8 @@ class Connection final : Port,
   // ---- As the side that answers them.
 
   // Answers the request `id`. If the connection is gone, the response is dropped. InvalidArgument: larger
-  // than the peer takes, or this side sends; answer with something else. ResourceExhausted: there is no memory for it,
-  // or the peer's host holds its share for responses already (ResponseWatch); likewise.
+  // than the peer takes, or this side sends; answer with something else. ResourceExhausted: there is no
+  // memory for it, or the peer's host holds its share for responses already (ResponseWatch); likewise.
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
 
   // `id` is about to be answered while its handler still reads the request: the memory that it was READ into
@@ -151,10 +153,11 @@ class Connection final : Port,
 
   // Drains: allows no new requests (notifies a peer that sends them; SendRequest() fails) and closes once
   // every exchange has ended. A peer that has sent nothing yet is notified after 100 ms, or with its first
-  // message. The side that answers gives a peer without an exchange half a second to leave, then disconnects. While it
-  // connects: closes, or, if a peer that sends requests was accepted, drains once it is ready.
+  // message. The side that answers gives a peer without an exchange half a second to leave, then disconnects.
+  // While it connects: closes, or, if a peer that sends requests was accepted, drains once it is ready.
   void Drain();
-  // From now on an end of this connection, without calls under way, is no loss: the peer ends it after another one.
+  // From now on an end of this connection, without calls under way, is no loss: the peer ends it after
+  // another one.
   void ExpectEnd() { end_is_expected_ = true; }
   // Ends everything now.
   void Close(const absl::Status& why = absl::CancelledError("closed by this side"));
@@ -163,8 +166,8 @@ class Connection final : Port,
   // of ...". The silence is counted anew; OnPeerSilent() is called again after a keepalive_timeout.
   void PeerIsBusy(absl::string_view how) { keepalive_.PeerIsBusy(how); }
 
-  // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from the start.
-  // Not authenticated: neither. Never null.
+  // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from
+  // the start. Not authenticated: neither. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
   using Port::number;
 
@@ -177,8 +180,8 @@ class Connection final : Port,
   using Port::why_closed;
   uint32_t exchanges_in_flight() const;
   uint32_t receives_posted() const { return receive_ring_.posted(); }
-  // Of the agreed slots, those with which the peer may send requests now; and with these, those for which receives wait
-  // for memory. 0 without a RequestHandler.
+  // Of the agreed slots, those with which the peer may send requests now; and with these, those for which
+  // receives wait for memory. 0 without a RequestHandler.
   uint32_t slots_given() const { return responder_ == nullptr ? 0 : responder_->credits().limit(); }
   uint32_t slots_wanted() const { return responder_ == nullptr ? 0 : responder_->credits().wanted(); }
 

@@ -28,8 +28,8 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 
 // The message that a slot receives. Its memory moves round this ring:
 //
-//   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, by READs of at most kReadChunkBytes ->] slot ->
-//   application -> pool
+//   fabric (receive) -> Inbounds::Receive() -> [pool -> fabric, by READs of at most kReadChunkBytes ->]
+//   slot -> application -> pool
 //
 // Receive() returns a message that came whole, and never stores it here. An announced message waits for
 // memory (ReadAdmission), then for its READs, and ends with its owner's OnRead(). What came in the receive is

@@ -23,7 +23,7 @@ constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kCompleted = Sta
 
 // clang-format off
 constexpr State kNext[7][7] = {
-    //                       post     completed   release    revoke             revoked    fail     fabric gone
+    //                       post     completed   release    revoke             revoked    fail     gone
     /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle},
     /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone},
     /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone},
@@ -263,7 +263,7 @@ uint64_t Outbounds::CountHeld() {
   for (const auto& outbound : all_) {
     ResponseAccount::Bytes& counted = outbound->counted_;
     if (counted.granted == 0) continue;
-    // The memory of a request counts as that of a pull.
+    // The memory of a request counts as that of a message that is READ.
     if (outbound->message_->has_attached() && !outbound->request_memory_) {
       counted.held = outbound->message_->held_bytes();
     }

@@ -26,8 +26,8 @@ class Outbounds;
 
 // A message that was posted, as one SEND. It owns the message, whose memory moves round this ring:
 //
-//   builder -> Outbounds::Post() -> Release() -> SEND completed and grants revoked -> its pool, or the Taker of
-//   the message
+//   builder -> Outbounds::Post() -> Release() -> SEND completed and grants revoked ->
+//   its pool, or the Taker of the message
 //
 // A slot holds a pointer to it from Post() to Release(), while the peer may still READ the message's memory,
 // or the request may have to be sent again. From Release() on only the fabric keeps it: until its SEND, or a
@@ -102,11 +102,11 @@ class Outbounds final : ResponseAccount::Owner {
 
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
-  // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release. Null:
-  // nothing was queued, `message` is untouched, and `why` says why:
+  // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release.
+  // Null: nothing was queued, `message` is untouched, and `why` says why:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
-  //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or it is a
-  //                      response beyond what the peer's host may hold
+  //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or
+  //                      it is a response beyond what the peer's host may hold
   //   anything else:     the connection has just failed, and its handlers have heard
   // `ends_rkey`: a grant of the peer's that the SEND ends, or 0.
   Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);

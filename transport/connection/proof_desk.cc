@@ -10,7 +10,8 @@
 namespace hawser::transport {
 namespace {
 
-// What a client may take from here to its connect over RDMA: as long as an accepted peer may take to finish the handshake.
+// What a client may take from here to its connect over RDMA: as long as an accepted peer may take to finish
+// the handshake.
 constexpr absl::Duration kProofTimeout = absl::Seconds(5);
 
 }  // namespace

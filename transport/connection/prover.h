@@ -16,10 +16,12 @@
 
 namespace hawser::transport {
 
-// The client's TLS connection over TCP that gives the proof for one connection over RDMA. It stays up until Abandon(): the
-// proof is good that long. If it is lost before, the server refuses the connection over RDMA, and says why.
+// The client's TLS connection over TCP that gives the proof for one connection over RDMA. It stays up until
+// Abandon(): the proof is good that long. If it is lost before, the server refuses the connection over RDMA,
+// and says why.
 // Thread:   on `home`, the poller of the RDMA connection; the TLS connection has a poller of another runtime.
-// Lifetime: shared with the TLS connection. Its owner calls Abandon(), at the latest when `home` is destroyed.
+// Lifetime: shared with the TLS connection. Its owner calls Abandon(), at the latest when `home` is
+//           destroyed.
 class Prover final : public std::enable_shared_from_this<Prover> {
  public:
   struct Result {
@@ -36,7 +38,8 @@ class Prover final : public std::enable_shared_from_this<Prover> {
     ~Client() = default;
   };
 
-  // `security` has prove_over and runtime. `hello` is of the RDMA connection: its role and session are proved.
+  // `security` has prove_over and runtime. `hello` is of the RDMA connection: its role and session are
+  // proved.
   Prover(Poller& home, const SocketAddress& address, const SocketAddress& local_address,
          const Handshake& hello, const Security& security, Client& client);
   // `timeout`: after which the TLS connection ends by itself, whatever becomes of the owner.

@@ -21,7 +21,8 @@ namespace hawser::transport {
 // Lifetime: a part of its Connection.
 class Responder final : Inbound::Owner {
  public:
-  // `with_credits`: kFeatureCredits is agreed, and `ring` is that of it. `ends_grants`: kFeatureEndsGrants is agreed.
+  // `with_credits`: kFeatureCredits is agreed, and `ring` is that of it. `ends_grants`: kFeatureEndsGrants is
+  // agreed.
   Responder(const ExchangeParts& parts, uint32_t slots, bool with_credits, bool ends_grants,
             ReceiveRing& ring, RequestHandler& handler);
 
@@ -37,7 +38,8 @@ class Responder final : Inbound::Owner {
   void OnReturn();
 
   void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
-  // See Connection::Respond(). A response that is READ counts against the peer's host until it is released (Outbounds).
+  // See Connection::Respond(). A response that is READ counts against the peer's host until it is released
+  // (Outbounds).
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
   // See Connection::DetachRequestMemory().
   HeldByHost DetachRequestMemory(ExchangeId id);

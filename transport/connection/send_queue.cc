@@ -23,8 +23,8 @@ constexpr uint32_t kControlSends = 2;
 
 uint32_t WantedAtOnce(uint32_t slots, uint32_t read_depth) { return slots + read_depth + kControlSends; }
 
-// Sends that the peer has answered keep their places, too, until the next signaled one completes. Each keeps its
-// message, so connections with few slots, of which there may be many, signal more often.
+// Sends that the peer has answered keep their places, too, until the next signaled one completes. Each keeps
+// its message, so connections with few slots, of which there may be many, signal more often.
 uint32_t SignalInterval(uint32_t slots) { return std::clamp<uint32_t>(slots / 2, 1, kSignalIntervalMax); }
 
 }  // namespace

@@ -72,8 +72,8 @@ class SendQueue {
   bool PushSend(const fabric::Sge& sge, SendOwner* owner, bool signaled = false, uint32_t ends_rkey = 0);
   bool PushSend(absl::Span<const fabric::Sge> sges, SendOwner* owner, bool signaled, uint32_t ends_rkey = 0);
   bool PushRead(const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey, ReadOwner* owner);
-  // Behind the SEND that grants `data`, and names `remote_address` and `rkey`: sends it ahead (fabric::Opcode::kPush).
-  // `owner` is that of the SEND, too, which then has none. Only if CanPushAhead().
+  // Behind the SEND that grants `data`, and names `remote_address` and `rkey`: sends it ahead
+  // (fabric::Opcode::kPush). `owner` is that of the SEND, too, which then has none. Only if CanPushAhead().
   bool PushAhead(const fabric::Sge& data, uint64_t remote_address, uint32_t rkey, SendOwner* owner);
   // There is a place to spare, and few bytes are on their way ahead of READs: whatever is sent next waits for
   // them.
@@ -87,8 +87,8 @@ class SendQueue {
   // Work request `number`, and with it every one before, has completed.
   void OnCompletion(uint32_t number, bool ok);
 
-  // "a READ of 4096 bytes with rkey 77 for slot 3": for an error. It names no address of the peer's memory, since it
-  // may reach others. `number` is outstanding.
+  // "a READ of 4096 bytes with rkey 77 for slot 3": for an error. It names no address of the peer's memory,
+  // since it may reach others. `number` is outstanding.
   std::string Describe(uint32_t number) const;
 
   // When a READ last completed, or the first was posted. kNever: none is outstanding.

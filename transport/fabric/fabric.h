@@ -48,8 +48,8 @@ inline constexpr size_t kConnectPrivateDataMax = 56;
 inline constexpr size_t kAcceptPrivateDataMax = 196;
 inline constexpr size_t kRejectPrivateDataMax = 148;
 
-// Gather or scatter entries of one work request, where the device has as many: see Fabric::sge_max(). siw allows 6; a
-// message needs a header and a few segments.
+// Gather or scatter entries of one work request, where the device has as many: see Fabric::sge_max(). siw
+// allows 6; a message needs a header and a few segments.
 inline constexpr size_t kSgeMax = 6;
 
 // A range of registered memory.
@@ -69,21 +69,21 @@ struct SendWorkRequest {
   Opcode opcode = Opcode::kSend;  // kSend, kRead, kWrite or kPush.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
-  // 1 to Fabric::sge_max() entries, at least 1 byte together. PostSend() copies them. The fabric owns the memory they
-  // name until this request, or a later signaled one, has completed.
+  // 1 to Fabric::sge_max() entries, at least 1 byte together. PostSend() copies them. The fabric owns the
+  // memory they name until this request, or a later signaled one, has completed.
   absl::Span<const Sge> sges;
-  // kRead and kWrite: what the peer's QueuePair::Grant() returned, and an offset added to the address. kPush: the
-  // same values that the peer would use in its READ. kSend: the address is 0; the rkey is 0, or that of a grant of the
-  // peer's, which this SEND ends. That needs Fabric::sends_end_grants() on both sides.
+  // kRead and kWrite: what the peer's QueuePair::Grant() returned, and an offset added to the address. kPush:
+  // the same values that the peer would use in its READ. kSend: the address is 0; the rkey is 0, or that of a
+  // grant of the peer's, which this SEND ends. That needs Fabric::sends_end_grants() on both sides.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
 };
 
 // What a peer needs to READ or WRITE memory that is granted to it. It is sent to the peer.
 struct Granted {
-  // Of the first byte; the next byte has the next address, and `address` plus the length does not wrap. The fabric
-  // chooses it. A NIC needs the virtual address of the memory. A fabric in software gives one that says nothing of
-  // where the memory is, since that would help a hostile peer (ASLR).
+  // Of the first byte; the next byte has the next address, and `address` plus the length does not wrap. The
+  // fabric chooses it. A NIC needs the virtual address of the memory. A fabric in software gives one that
+  // says nothing of where the memory is, since that would help a hostile peer (ASLR).
   uint64_t address = 0;
   uint32_t rkey = 0;  // Never 0 in a grant.
 };
@@ -156,9 +156,9 @@ class CompletionQueue {
   virtual void Wake() = 0;
 };
 
-// The peer has disconnected, or its process has ended: its system said so, and the network did not fail. A detail of the
-// status that ConnectionHandler::OnDisconnected() gets. (No fabric tells a program that disconnects from one that is
-// killed.)
+// The peer has disconnected, or its process has ended: its system said so, and the network did not fail. A
+// detail of the status that ConnectionHandler::OnDisconnected() gets. (No fabric tells a program that
+// disconnects from one that is killed.)
 void SetPeersEnd(absl::Status& status);
 bool IsPeersEnd(const absl::Status& status);
 
@@ -171,21 +171,22 @@ class ConnectionHandler {
   // a responder, empty.
   virtual void OnEstablished(absl::string_view private_data) = 0;
 
-  // For a responder: Accept() returned OK, but could not be carried out, and the peer has no answer yet. Returns the
-  // private data with which the peer is rejected: at most kRejectPrivateDataMax bytes. OnConnectFailed() follows, with the
-  // same status. May not destroy the queue pair.
+  // For a responder: Accept() returned OK, but could not be carried out, and the peer has no answer yet.
+  // Returns the private data with which the peer is rejected: at most kRejectPrivateDataMax bytes.
+  // OnConnectFailed() follows, with the same status. May not destroy the queue pair.
   virtual std::string OnAcceptFailed(const absl::Status& /*why*/) { return {}; }
 
   // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
   // (`private_data` is empty): the port is closed, there is no route, or the peer does not answer; for a
-  // responder: the requester disconnected before Accept() reached it. For a responder any other code, too: the device
-  // could not do it; see OnAcceptFailed(). Unauthenticated (likewise): TLS: one side does
-  // not believe the other, or only one side has credentials. The queue pair is in error.
+  // responder: the requester disconnected before Accept() reached it. For a responder any other code, too:
+  // the device could not do it; see OnAcceptFailed(). Unauthenticated (likewise): TLS: one side does not
+  // believe the other, or only one side has credentials. The queue pair is in error.
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and
-  // carries the violation if there was one (ViolationOf()), or IsPeersEnd(). An earlier Poll() has returned every SEND that
-  // arrived before. The queue pair may still look healthy and flush nothing until Disconnect() is called.
+  // carries the violation if there was one (ViolationOf()), or IsPeersEnd(). An earlier Poll() has returned
+  // every SEND that arrived before. The queue pair may still look healthy and flush nothing until
+  // Disconnect() is called.
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };
 
@@ -199,15 +200,16 @@ class ConnectRequest {
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
-  // The number of READs that the peer lets each side have outstanding. 0: it allows none, so no large message could
-  // pass. (Not every iWARP driver says what the peer allows. Then it is what this side's device can do.)
+  // The number of READs that the peer lets each side have outstanding. 0: it allows none, so no large message
+  // could pass. (Not every iWARP driver says what the peer allows. Then it is what this side's device can
+  // do.)
   virtual uint32_t read_depth() const { return 1; }
 
   // Who the peer is, as TLS has found. Null: the listener has no credentials.
   virtual std::shared_ptr<const PeerIdentity> peer_identity() const { return nullptr; }
 
-  // What the peer's QueuePair::ExportSecret() returns for the same label. FailedPrecondition: there is no TLS, or it was
-  // accepted or rejected before.
+  // What the peer's QueuePair::ExportSecret() returns for the same label. FailedPrecondition: there is no
+  // TLS, or it was accepted or rejected before.
   virtual absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label);
 
   // `private_data`: at most kRejectPrivateDataMax bytes.
@@ -225,8 +227,8 @@ class ListenHandler {
 };
 
 struct ListenOptions {
-  // Each peer must complete a TLS handshake with a certificate before it becomes a ConnectRequest. Null: plain text.
-  // Only where Fabric::carries_tls().
+  // Each peer must complete a TLS handshake with a certificate before it becomes a ConnectRequest. Null:
+  // plain text. Only where Fabric::carries_tls().
   std::shared_ptr<tls::Context> tls;
 };
 
@@ -238,8 +240,8 @@ class Listener {
   // The port is the real one, never 0.
   virtual SocketAddress address() const = 0;
 
-  // OK, or why it listens on less than was asked for: on 0.0.0.0 instead of [::], because a device of this machine has no
-  // IPv6. address() is that which it listens on.
+  // OK, or why it listens on less than was asked for: on 0.0.0.0 instead of [::], because a device of this
+  // machine has no IPv6. address() is that which it listens on.
   virtual absl::Status shortfall() const { return absl::OkStatus(); }
 };
 
@@ -258,9 +260,9 @@ struct QueuePairOptions {
   // The local address, and so the NIC, that Connect() uses; port 0: any. AF_UNSPEC: the route to the peer
   // decides.
   SocketAddress local_address;
-  // Connect() authenticates both sides, and encrypts what crosses. The peer's certificate must be for `tls_host`, the
-  // host that the address was made of, unless the credentials say otherwise. Null: neither. Only where
-  // Fabric::carries_tls(). Accept() ignores both: the listener has done the handshake.
+  // Connect() authenticates both sides, and encrypts what crosses. The peer's certificate must be for
+  // `tls_host`, the host that the address was made of, unless the credentials say otherwise. Null: neither.
+  // Only where Fabric::carries_tls(). Accept() ignores both: the listener has done the handshake.
   std::shared_ptr<tls::Context> tls;
   std::string tls_host;
 };
@@ -269,8 +271,8 @@ struct QueuePairOptions {
 // Thread:   that of its CompletionQueue.
 // Lifetime: destroy it after Disconnect() and after every posted work request has completed. If it is
 //           destroyed earlier (because a flush does not complete), it no longer uses any memory when the
-//           destructor returns, and its outstanding work requests never complete. Then the destructor may wait for the
-//           device; otherwise it never does.
+//           destructor returns, and its outstanding work requests never complete. Then the destructor may
+//           wait for the device; otherwise it never does.
 class QueuePair {
  public:
   virtual ~QueuePair() = default;
@@ -298,9 +300,10 @@ class QueuePair {
   virtual absl::Status Connect(const SocketAddress& address, absl::string_view private_data) = 0;
 
   // Answers `request`, which the caller may destroy then. After an error the caller can still reject it, so
-  // that the peer gets the reason. OK means that the answer is on its way: what fails later, for example at a device that
-  // has no queue pair left, is told to ConnectionHandler::OnAcceptFailed() and OnConnectFailed(). `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that
-  // is too long, or `request` came over a fabric of another kind.
+  // that the peer gets the reason. OK means that the answer is on its way: what fails later, for example at a
+  // device that has no queue pair left, is told to ConnectionHandler::OnAcceptFailed() and OnConnectFailed().
+  // `private_data`: at most kAcceptPrivateDataMax bytes. InvalidArgument: that is too long, or `request` came
+  // over a fabric of another kind.
   virtual absl::Status Accept(ConnectRequest& request, absl::string_view private_data) = 0;
 
   // A guess whether the peer runs on the same core as this thread. If so, the peer can run only when this
@@ -324,18 +327,18 @@ class QueuePair {
   // needs.
   virtual size_t WithdrawReceives(absl::Span<uint64_t> /*wr_ids*/) { return 0; }
 
-  // The peer has sent something of which no Poll() has returned a completion yet. False as well where the fabric cannot say
-  // (verbs: only the completion queue, which many queue pairs share, knows it).
+  // The peer has sent something of which no Poll() has returned a completion yet. False as well where the
+  // fabric cannot say (verbs: only the completion queue, which many queue pairs share, knows it).
   virtual bool HasUnpolled() const { return false; }
 
   // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which is inside one region. The
-  // grant is valid for the peer from a SEND that is posted later, until it is revoked, also after the end of the queue
-  // pair, or until that is destroyed. With verbs it is a memory window of type 2, so this call
-  // pins and maps nothing. On a device without such windows peers on other queue pairs of the process could
-  // use the rkey, if they guessed it, and a program may choose less than that (GrantKind in verbs/options.h).
-  // The peer may READ each byte at least four times; a fabric in software refuses more. ResourceExhausted: too
-  // many grants at once (at least `send_depth` are possible). FailedPrecondition: not connected yet, or already
-  // in error (a later poll notifies the handler).
+  // grant is valid for the peer from a SEND that is posted later, until it is revoked, also after the end of
+  // the queue pair, or until that is destroyed. With verbs it is a memory window of type 2, so this call pins
+  // and maps nothing. On a device without such windows peers on other queue pairs of the process could use
+  // the rkey, if they guessed it, and a program may choose less than that (GrantKind in verbs/options.h). The
+  // peer may READ each byte at least four times; a fabric in software refuses more. ResourceExhausted: too
+  // many grants at once (at least `send_depth` are possible). FailedPrecondition: not connected yet, or
+  // already in error (a later poll notifies the handler).
   enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<Granted> Grant(const Sge& range, Access access) = 0;
 
@@ -345,13 +348,14 @@ class QueuePair {
   // verbs this is a work request, LOCAL_INV: until it completes, the peer may still have access.)
   virtual void Revoke(uint32_t rkey, uint64_t wr_id) = 0;
 
-  // READs into this range of memory follow, each into a part of it. Where the device needs a registration of what is READ
-  // into (verbs over iWARP), the READs share it then, and the fabric owns the range until CloseSink(), or until the queue
-  // pair is in error and every READ has completed. Elsewhere it does nothing. READs are possible without it, too.
+  // READs into this range of memory follow, each into a part of it. Where the device needs a registration of
+  // what is READ into (verbs over iWARP), the READs share it then, and the fabric owns the range until
+  // CloseSink(), or until the queue pair is in error and every READ has completed. Elsewhere it does nothing.
+  // READs are possible without it, too.
   virtual void OpenSink(uint8_t* /*address*/, uint64_t /*length_bytes*/) {}
-  // No READ into the range that OpenSink() was given follows, and none is outstanding. Does nothing if there is no such
-  // range. False: the peer may still write there, because the device does not take that back. Then the queue pair has
-  // ended, and the range is the fabric's until the queue pair is destroyed.
+  // No READ into the range that OpenSink() was given follows, and none is outstanding. Does nothing if there
+  // is no such range. False: the peer may still write there, because the device does not take that back. Then
+  // the queue pair has ended, and the range is the fabric's until the queue pair is destroyed.
   virtual bool CloseSink(const uint8_t* /*address*/) { return true; }
 
   // The most bytes that one kPush may carry; 0: this fabric has no pushes, or the peer does not take them.
@@ -370,16 +374,18 @@ class QueuePair {
     return false;
   }
 
-  // How many bytes of answers to the peer's READs this side has sent, ever; a byte that is READ again counts again.
-  // nullopt: the fabric does not see the peer's READs (verbs: the NIC answers them). Valid from OnEstablished() on.
+  // How many bytes of answers to the peer's READs this side has sent, ever; a byte that is READ again counts
+  // again. nullopt: the fabric does not see the peer's READs (verbs: the NIC answers them). Valid from
+  // OnEstablished() on.
   virtual std::optional<uint64_t> answered_read_bytes() const { return std::nullopt; }
 
   // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
   // The fabric does not call the handler any more.
   virtual void Disconnect() = 0;
 
-  // After Disconnect(), when what is outstanding does not complete. True: all of it completes, flushed, as soon as the
-  // device does not touch its memory any more, and nothing here waits for the device. False: only the destructor ends it.
+  // After Disconnect(), when what is outstanding does not complete. True: all of it completes, flushed, as
+  // soon as the device does not touch its memory any more, and nothing here waits for the device. False: only
+  // the destructor ends it.
   virtual bool ForceFlush() { return false; }
 
   // Disconnects, and sends `why` to the peer if the fabric can do so without waiting: once, and never behind
@@ -404,21 +410,24 @@ class Fabric {
   // The NUMA node of the device, whose memory it reaches fastest; -1: none, or unknown.
   virtual int numa_node() const { return -1; }
 
-  // Register() pins the pages, and takes commands of a device. So memory is best registered in larger regions, and kept.
+  // Register() pins the pages, and takes commands of a device. So memory is best registered in larger
+  // regions, and kept.
   virtual bool pins_memory() const { return false; }
 
-  // Entries of SendWorkRequest::sges that a SEND or WRITE may have here: 1 to kSgeMax. (A READ may have fewer.)
+  // Entries of SendWorkRequest::sges that a SEND or WRITE may have here: 1 to kSgeMax. (A READ may have
+  // fewer.)
   virtual size_t sge_max() const { return kSgeMax; }
 
   // Whether QueuePairOptions::sends_wait is possible. With verbs it is not: a SEND without a receive costs
   // retries, and while one waits, the sender can send nothing else.
   virtual bool sends_can_wait() const { return false; }
 
-  // Whether a SEND may end a grant of the peer's on the same queue pair, and whether a peer's SEND may end one of this
-  // side's. From the completion of its receive on, the grant is of no use to the peer, and Revoke(), which the side
-  // that has granted calls as for any other, completes without asking the device. A SEND with an rkey that the peer has not
-  // granted on the queue pair fails (kRemoteAccessError, or kRemoteInvalidRequest), and ends it. With verbs:
-  // SEND_WITH_INV, where grants are memory windows; only what the own device has invalidated counts as ended.
+  // Whether a SEND may end a grant of the peer's on the same queue pair, and whether a peer's SEND may end
+  // one of this side's. From the completion of its receive on, the grant is of no use to the peer, and
+  // Revoke(), which the side that has granted calls as for any other, completes without asking the device. A
+  // SEND with an rkey that the peer has not granted on the queue pair fails (kRemoteAccessError, or
+  // kRemoteInvalidRequest), and ends it. With verbs: SEND_WITH_INV, where grants are memory windows; only
+  // what the own device has invalidated counts as ended.
   virtual bool sends_end_grants() const { return false; }
 
   // Whether QueuePairOptions::tls and ListenOptions are possible.
@@ -438,8 +447,8 @@ class Fabric {
                                                                      ConnectionHandler& handler) = 0;
 
   // Port 0: any free one. `handler` receives requests on the thread of `completion_queue`. AlreadyExists: the
-  // address is in use. PermissionDenied, InvalidArgument: this process cannot listen on the address, or `options` are
-  // not possible.
+  // address is in use. PermissionDenied, InvalidArgument: this process cannot listen on the address, or
+  // `options` are not possible.
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
                                                            ListenHandler& handler,

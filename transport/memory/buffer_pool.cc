@@ -37,7 +37,8 @@ BufferPool::Core::Core(std::shared_ptr<fabric::Fabric> fabric, const BufferPoolO
 Block* BufferPool::Core::Acquire(size_t size_bytes, Shortage& why) {
   const size_t size_class = ClassOf(size_bytes);
   if (Block* const block = TakeCached(size_class); block != nullptr) return block;
-  // The connections of a poller wait for this thread. So it registers no more for a small buffer than TryAcquire() does.
+  // The connections of a poller wait for this thread. So it registers no more for a small buffer than
+  // TryAcquire() does.
   const bool on_poller = BufferCache::current_ != nullptr;
   const bool by_slab = on_poller && worker_.available() && IsSmall(size_class);
   Block* const block = AcquireShared(size_class, by_slab ? Growth::kSlab : Growth::kAny, why);

@@ -63,9 +63,10 @@ struct BufferPoolOptions {
   // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
   size_t limit_bytes = size_t{4} << 30;
   // Memory unused for this long, or up to half as long again, is returned to the system, except one slab of 2
-  // MiB. 1 ms at least; infinite: it is kept, and goes only where other memory of the pool is wanted. Unset: 4 s over TCP
-  // and 60 s over RDMA, where each return and each registration takes commands of the NIC and pins or unpins all pages, so
-  // that a load that comes back within a minute should find its memory registered.
+  // MiB. 1 ms at least; infinite: it is kept, and goes only where other memory of the pool is wanted. Unset:
+  // 4 s over TCP and 60 s over RDMA, where each return and each registration takes commands of the NIC and
+  // pins or unpins all pages, so that a load that comes back within a minute should find its memory
+  // registered.
   std::optional<absl::Duration> idle = std::nullopt;
 };
 
@@ -97,14 +98,15 @@ struct BufferClassStats {
   uint64_t leased = 0;
 };
 
-// Registered memory in size classes, so that no call registers any. A buffer takes at most 1.25 times the bytes that were
-// asked for, and 512 more (but 1 KiB at least). Only where others would have to be unmapped, or waited for, it is a free
-// one that is larger: of up to twice the size or, below 293 KiB, of any class up to there. Buffers up to 293 KiB are cut
-// from slabs of 2 MiB, on transparent huge pages where there are any, and those up to 51 KiB from parts of 256 KiB of
-// these; a larger buffer is a region of its own. Over RDMA a class that has 16 MiB or more grows by larger slabs, a quarter
-// of what it has and 16 MiB at most (4 MiB if they are cut into parts), since the NIC is asked once for each; but by slabs of
-// 2 MiB where an eighth of what is left of the limit is less. A returned buffer is kept for the next of its class. A slab, or
-// a large buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
+// Registered memory in size classes, so that no call registers any. A buffer takes at most 1.25 times the
+// bytes that were asked for, and 512 more (but 1 KiB at least). Only where others would have to be unmapped,
+// or waited for, it is a free one that is larger: of up to twice the size or, below 293 KiB, of any class up
+// to there. Buffers up to 293 KiB are cut from slabs of 2 MiB, on transparent huge pages where there are any,
+// and those up to 51 KiB from parts of 256 KiB of these; a larger buffer is a region of its own. Over RDMA a
+// class that has 16 MiB or more grows by larger slabs, a quarter of what it has and 16 MiB at most (4 MiB if
+// they are cut into parts), since the NIC is asked once for each; but by slabs of 2 MiB where an eighth of
+// what is left of the limit is less. A returned buffer is kept for the next of its class. A slab, or a large
+// buffer, that is free as a whole makes room for any other, and goes back to the system when nothing wants it
 // for BufferPoolOptions::idle.
 // Thread:   any. No lock is held while memory is mapped, registered or unmapped.
 // Lifetime: the destructor waits for the pool's thread, and returns all memory that is not leased.
@@ -124,13 +126,13 @@ class BufferPool {
 
   // `size_bytes` >= 1. ResourceExhausted: the limit is reached, the system has no memory, or memlock is too
   // small; the message says which.
-  // On a poller no more than a slab of 2 MiB is registered here for a small buffer, as by TryAcquire(). If the system refuses
-  // that, and idle memory can make room, this fails, and the pool's thread unmaps it.
+  // On a poller no more than a slab of 2 MiB is registered here for a small buffer, as by TryAcquire(). If
+  // the system refuses that, and idle memory can make room, this fails, and the pool's thread unmaps it.
   absl::StatusOr<Lease> Acquire(size_t size_bytes);
 
   // For a poller: as Acquire(), but never registers or unmaps a large buffer on this thread; it starts that
-  // on another one and says kGrowing. A slab of 2 MiB for small buffers is still mapped and registered here; a larger one
-  // is made on the other thread, ahead of need.
+  // on another one and says kGrowing. A slab of 2 MiB for small buffers is still mapped and registered here;
+  // a larger one is made on the other thread, ahead of need.
   // Empty: `why` says why; no string is made. Without threads (see Threads) everything is done here.
   // Mapping a slab took 6 us on the machine of this writing; its registration with verbs takes 0.14 ms by the
   // model in fabric.h, beside the clearing of its pages.
@@ -145,10 +147,11 @@ class BufferPool {
 
   // The same as what Acquire() would have returned.
   absl::Status Explain(Shortage why, size_t size_bytes) const;
-  // For the caller of TryAcquire() that gives up, or waits: the log says that there is no memory, if there was
-  // some for the last ten seconds. Acquire() and AcquireReserved() say so by themselves.
+  // For the caller of TryAcquire() that gives up, or waits: the log says that there is no memory, if there
+  // was some for the last ten seconds. Acquire() and AcquireReserved() say so by themselves.
   void NotifyShortage(size_t size_bytes, Shortage why);
-  // How often memory was refused, or NotifyShortage() called, because the limit was reached or the system had none.
+  // How often memory was refused, or NotifyShortage() called, because the limit was reached or the system had
+  // none.
   uint64_t refusals() const;
   // Something waits for memory, and there is no room for a slab more.
   bool AnyWaitsAtLimit() const;

@@ -30,11 +30,13 @@ class PoolWorker {
   // False: there is no thread, and will be none; the caller grows the store itself.
   bool available() const { return available_.load(std::memory_order_relaxed); }
 
-  // Asks for a slab of the class, unless one is on its way: kGrowing. The classes that are cut from parts share slabs, so
-  // they count as one class here. Waiters for the class are told when the slab is there or was refused. kRefused to every
-  // caller for 50 ms after it was, so that several waiters for the class do not cause requests to the system without end.
+  // Asks for a slab of the class, unless one is on its way: kGrowing. The classes that are cut from parts
+  // share slabs, so they count as one class here. Waiters for the class are told when the slab is there or
+  // was refused. kRefused to every caller for 50 ms after it was, so that several waiters for the class do
+  // not cause requests to the system without end.
   Shortage RequestGrowth(size_t size_class);
-  // Asks for SlabStore::GrowAhead(), behind all that is needed now. No effect for 50 ms after that was refused.
+  // Asks for SlabStore::GrowAhead(), behind all that is needed now. No effect for 50 ms after that was
+  // refused.
   void RequestGrowthAhead(size_t size_class);
 
   // There may be idle memory to be given back. A load if that is known.

@@ -21,8 +21,8 @@
 //   system -> (mapped) -> SlabList of a class <-> leases
 //      ^                        |
 //      +------- idle -----------+---> SlabList of another class
-// For the smallest classes a slab is divided twice: into parts, each of which is a slab of its own, which has no region
-// and returns to the slab's list as soon as none of its buffers is leased.
+// For the smallest classes a slab is divided twice: into parts, each of which is a slab of its own, which has
+// no region and returns to the slab's list as soon as none of its buffers is leased.
 //   SlabList of parts <-> (a part is a block, and a slab) -> SlabList of a class <-> leases
 namespace hawser::transport {
 
@@ -82,13 +82,13 @@ class alignas(64) SlabList {
   // True: its slab is idle now. `part`: if that is a part, it has left the list; else null.
   bool Return(internal::Block* block, Slab*& part);
 
-  // A slab that was cut for this class, counted in `busy_bytes` unless it is a part: it is idle then, or a block is
-  // taken at once. A part is only added with a block taken.
+  // A slab that was cut for this class, counted in `busy_bytes` unless it is a part: it is idle then, or a
+  // block is taken at once. A part is only added with a block taken.
   void Add(Slab* slab);
   internal::Block* AddAndTake(Slab* slab);
 
-  // An idle slab of so many bytes, which leaves the list but stays counted in `busy_bytes`. `marked_only`: it has been idle
-  // since the last MarkIdle(). Null: there is none.
+  // An idle slab of so many bytes, which leaves the list but stays counted in `busy_bytes`. `marked_only`: it
+  // has been idle since the last MarkIdle(). Null: there is none.
   Slab* TakeIdle(size_t bytes_min = 0, size_t bytes_max = SIZE_MAX, bool marked_only = false);
 
   struct Use {

@@ -150,8 +150,8 @@ Slab* SlabStore::MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, 
     if (slab != nullptr) Cut(slab, size_class);
     return slab;
   };
-  // A single buffer keeps a slab from all other classes. So a class that would not map such a large one takes it only if
-  // nothing can be mapped.
+  // A single buffer keeps a slab from all other classes. So a class that would not map such a large one takes
+  // it only if nothing can be mapped.
   const size_t idle_max = pins_memory_ ? kSlabBytesMax : kSlabBytes;
   Slab* idle = take_idle(GrowsWithoutUnmapping(size_class) ? NextSlabBytes(size_class) : idle_max);
   if (idle != nullptr) return idle;
@@ -293,7 +293,8 @@ std::string SlabStore::refusal() const {
 
 // ---- Idle memory
 
-// What is kept is the smallest there is, of whatever class: a larger slab, of any class, goes before those of kSlabBytes.
+// What is kept is the smallest there is, of whatever class: a larger slab, of any class, goes before those of
+// kSlabBytes.
 void SlabStore::Unmap(size_t keep_bytes, bool marked_only) {
   for (const size_t bytes_min : {kSlabBytes + 1, size_t{0}}) {
     for (size_t i : kLargestFirst) {

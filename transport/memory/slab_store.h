@@ -61,19 +61,20 @@ class SlabStore {
   // Growing takes no more than mapping a slab: nothing large has to be registered or unmapped for it.
   bool GrowsCheaply(size_t size_class);
   // Cuts an idle slab anew, or maps memory. Null: `why` is kAtLimit or kRefused.
-  // If the system refuses, idle memory is unmapped, since it counts against memlock, too: no more than what is asked for,
-  // and nothing if less is idle.
+  // If the system refuses, idle memory is unmapped, since it counts against memlock, too: no more than what
+  // is asked for, and nothing if less is idle.
   internal::Block* Grow(size_t size_class, Shortage& why) {
     return Grow(size_class, NextSlabBytes(size_class), /*may_unmap=*/true, why);
   }
-  // The same, for a small class, but maps no more than kSlabBytes, and unmaps nothing where the system refuses. `more`: the
-  // class is so large now that GrowAhead() would map more.
+  // The same, for a small class, but maps no more than kSlabBytes, and unmaps nothing where the system
+  // refuses. `more`: the class is so large now that GrowAhead() would map more.
   internal::Block* GrowBySlab(size_t size_class, Shortage& why, bool& more);
-  // The same as Grow(), but the memory stays idle, for the next Take(). The caller notifies the waiters, whatever this
-  // returns.
+  // The same as Grow(), but the memory stays idle, for the next Take(). The caller notifies the waiters,
+  // whatever this returns.
   bool GrowIdle(size_t size_class, Shortage& why);
-  // The same for a class that will need more. Maps one larger slab, unless something is idle, another thread maps one for the
-  // class, or Grow() would map no larger one. Unmaps nothing. False: `why` is kRefused or kAtLimit.
+  // The same for a class that will need more. Maps one larger slab, unless something is idle, another thread
+  // maps one for the class, or Grow() would map no larger one. Unmaps nothing. False: `why` is kRefused or
+  // kAtLimit.
   bool GrowAhead(size_t size_class, Shortage& why);
   // Idle memory, if unmapped, would make room for a small class where the system refuses.
   bool CanUnmapSlab() const { return idle_bytes() >= kSlabBytes; }
@@ -112,8 +113,8 @@ class SlabStore {
   internal::Block* TakeOfNewPart(size_t size_class);
   internal::Block* TakeOf(internal::Block* part, size_t size_class);
   void Cut(Slab* slab, size_t size_class);
-  // The lists whose slabs can be idle, and are for any class then, by the size of a slab. Slabs that are divided into
-  // parts come last: the next small call most probably needs one.
+  // The lists whose slabs can be idle, and are for any class then, by the size of a slab. Slabs that are
+  // divided into parts come last: the next small call most probably needs one.
   static constexpr std::array<size_t, kSizeClasses - kPartClasses + 1> kLargestFirst = [] {
     std::array<size_t, kSizeClasses - kPartClasses + 1> lists = {};
     for (size_t i = 0; i + 1 < lists.size(); ++i) lists[i] = kSizeClasses - 1 - i;
@@ -129,7 +130,8 @@ class SlabStore {
   // `slab_bytes`: RegionBytes(), or more, which is tried first. `may_unmap`: see Grow().
   Slab* MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, Shortage& why);
   std::unique_ptr<Slab> MapSlab(size_t slab_bytes, Shortage& why);
-  // The same for one of more than kSlabBytes. Also null, with `why` kGrowing, if another thread maps one for the class.
+  // The same for one of more than kSlabBytes. Also null, with `why` kGrowing, if another thread maps one for
+  // the class.
   std::unique_ptr<Slab> MapLargerSlab(size_t size_class, size_t slab_bytes, Shortage& why);
   Slab* AddMapped(std::unique_ptr<Slab> slab, size_t size_class);
   // Idle memory of `bytes` or a little more. False: less is idle.
@@ -156,7 +158,8 @@ class SlabStore {
   std::atomic<uint64_t> mapped_bytes_{0};  // Idle ones, too. Written under mutex_.
   std::atomic<uint64_t> reserve_busy_bytes_{0};
   std::array<SlabList, kLists> lists_;  // Locked after mutex_.
-  // A thread maps a larger slab for the list. Many threads at once would map more than a quarter of what the class has.
+  // A thread maps a larger slab for the list. Many threads at once would map more than a quarter of what the
+  // class has.
   std::array<std::atomic<bool>, kLists> maps_larger_ = {};
 
   mutable absl::Mutex mutex_;

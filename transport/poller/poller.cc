@@ -36,7 +36,8 @@ constexpr int64_t kChunkNs = kTurnNs / 4;
 // left. Meanwhile it wakes up at this interval; at 5 ms that took 0.3 % of the time of calls on one core.
 constexpr std::chrono::milliseconds kForegroundLinger(20);
 
-// Several threads wait at once if threads begin to wait so many times more often beside another one than alone.
+// Several threads wait at once if threads begin to wait so many times more often beside another one than
+// alone.
 constexpr int kTogetherMax = 24;
 
 // Items that a posting thread runs itself before it leaves the rest to the driving thread. Enough that
@@ -250,8 +251,9 @@ void Poller::Post(MailboxItem* item) {
   if (!OwnThreadTakesMail()) RunMailboxUnlessHeld();
 }
 
-// Many threads post, and then wait: they do not contend for the poller while its own thread is awake, which takes what they
-// post together. It looks at the mailbox once more after it has said that it sleeps, or drives no more.
+// Many threads post, and then wait: they do not contend for the poller while its own thread is awake, which
+// takes what they post together. It looks at the mailbox once more after it has said that it sleeps, or
+// drives no more.
 bool Poller::OwnThreadTakesMail() const {
   return many_wait_.load(std::memory_order_relaxed) && own_thread_drives_.load(std::memory_order_seq_cst) &&
          sleeping_until_ns_.load(std::memory_order_seq_cst) == 0;
@@ -569,8 +571,9 @@ void Poller::Background() {
   }
 }
 
-// A thread that waits alone drives: its answer then wakes no thread. If several threads wait, each would drive until its
-// own answer comes, and then wake another one that has no answer yet. So the poller's own thread drives for them.
+// A thread that waits alone drives: its answer then wakes no thread. If several threads wait, each would
+// drive until its own answer comes, and then wake another one that has no answer yet. So the poller's own
+// thread drives for them.
 void Poller::NoteHowManyWait() {
   if (!has_background_) return;
   const int step = foreground_.load(std::memory_order_seq_cst) > 1 ? 1 : -1;
@@ -580,12 +583,12 @@ void Poller::NoteHowManyWait() {
   together_.store(together, std::memory_order_seq_cst);
 }
 
-// While many threads wait, each only sleeps: taking role_mutex_ twice, they would wait for each other. `others`: how many
-// waited when this one was counted. One that waits alone goes on, to be noted.
+// While many threads wait, each only sleeps: taking role_mutex_ twice, they would wait for each other.
+// `others`: how many waited when this one was counted. One that waits alone goes on, to be noted.
 //
-// This thread is counted before it loads together_. So at most one NoteHowManyWait() has not seen it and has yet to store:
-// from now on together_ stays at kTogetherMax - 1 or more, and many_wait_ stays true. Background(), if it leaves Drive() for an
-// older yield_, drives again before it unlocks role_mutex_.
+// This thread is counted before it loads together_. So at most one NoteHowManyWait() has not seen it and has
+// yet to store: from now on together_ stays at kTogetherMax - 1 or more, and many_wait_ stays true.
+// Background(), if it leaves Drive() for an older yield_, drives again before it unlocks role_mutex_.
 bool Poller::OwnThreadDrivesForMany(int others) const {
   return others > 0 && together_.load(std::memory_order_seq_cst) == kTogetherMax &&
          own_thread_drives_.load(std::memory_order_seq_cst);
@@ -633,9 +636,9 @@ bool Poller::WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns) {
   return event.is_set();
 }
 
-// Another waiting thread continues driving. If there is none, or there are several, the poller's own thread does, now
-// or a little later. It is notified only if it would not check soon enough by itself, because a notification costs a
-// system call.
+// Another waiting thread continues driving. If there is none, or there are several, the poller's own thread
+// does, now or a little later. It is notified only if it would not check soon enough by itself, because a
+// notification costs a system call.
 void Poller::PassOnDriving() {
   if (!waiting_.empty() && !many_wait_) {
     waiting_.front()->Nudge();

@@ -87,8 +87,8 @@ class Poller final : public PollerServices {
   // ---- From any thread.
 
   // Starts the thread that drives when no other does. It runs on `cores` only; if there are none, where this
-  // thread may run. Without Start() (a simulation) the caller calls PollOnce(). ResourceExhausted: the system has no
-  // thread left. InvalidArgument: it does not let the thread run there.
+  // thread may run. Without Start() (a simulation) the caller calls PollOnce(). ResourceExhausted: the system
+  // has no thread left. InvalidArgument: it does not let the thread run there.
   absl::Status Start(const std::set<int>& cores = {});
 
   // Runs `item`, or `function`, on the poller: at once if this thread is on it; usually before this returns
@@ -98,8 +98,8 @@ class Poller final : public PollerServices {
   void Post(MailboxItem* item);
   void Run(absl::AnyInvocable<void()> function);
 
-  // Blocks until `event` is set; drives meanwhile, if no other waiting thread does and few wait. One thread an event.
-  // Not on the poller.
+  // Blocks until `event` is set; drives meanwhile, if no other waiting thread does and few wait. One thread
+  // an event. Not on the poller.
   void WaitFor(WaitEvent& event) {
     WaitFor(event, [] { return kNever; });
   }
@@ -173,8 +173,8 @@ class Poller final : public PollerServices {
   };
 
   // While it lives no code of the application may be called: the library is in the middle of a step.
-  // Callbacks wait for the next turn. One exception: a callback that is destroyed may finish a deferred call, and
-  // OnEnd() of an interceptor (rpc/interceptor.h) then runs inside that Finish().
+  // Callbacks wait for the next turn. One exception: a callback that is destroyed may finish a deferred call,
+  // and OnEnd() of an interceptor (rpc/interceptor.h) then runs inside that Finish().
   class NoCallOut {
    public:
     explicit NoCallOut(Poller& poller)
@@ -303,7 +303,8 @@ class Poller final : public PollerServices {
   bool handed_over_ = false;        // A thread that posted has left items to the next one that drives.
   std::atomic<int> foreground_{0};  // Threads in WaitFor(). Changed without role_mutex_.
   uint64_t foreground_drives_ = 0;
-  // How often of late a thread began to wait beside others, less those that did alone. Changed under role_mutex_.
+  // How often of late a thread began to wait beside others, less those that did alone. Changed under
+  // role_mutex_.
   std::atomic<int> together_{0};
   std::atomic<bool> many_wait_{false};  // Then the poller's own thread drives. Changed under role_mutex_.
   IntrusiveList<WaitEvent, ForDriver> waiting_;

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kShort = 0, kLong = 1;
 constexpr size_t kNothing = std::numeric_limits<size_t>::max();
 
-// Short pulls may take three quarters of the memory that long pulls leave free.
+// Short messages may take three quarters of the memory that long messages leave free.
 constexpr double kShortLeaves = 0.25;
 
 }  // namespace
@@ -51,8 +51,8 @@ ReadAdmission::~ReadAdmission() { ledger_.Remove(*this); }
 
 void ReadAdmission::Stop() { stopped_ = true; }
 
-size_t ReadAdmission::LaneOf(const AnnouncedMessage& pull) {
-  return pull.read_bytes_ <= kReadAheadBytes ? kShort : kLong;
+size_t ReadAdmission::LaneOf(const AnnouncedMessage& message) {
+  return message.read_bytes_ <= kReadAheadBytes ? kShort : kLong;
 }
 
 ReadHost& ReadAdmission::HostOf(ReadAccount& account) {
@@ -70,26 +70,26 @@ ReadHost& ReadAdmission::HostOf(ReadAccount& account) {
   return *account.host_;
 }
 
-void ReadAdmission::Announce(AnnouncedMessage& pull, uint64_t read_bytes, uint64_t other_bytes,
+void ReadAdmission::Announce(AnnouncedMessage& message, uint64_t read_bytes, uint64_t other_bytes,
                              ReadAccount& account) {
-  pull.read_bytes_ = read_bytes;
-  pull.sink_bytes_ = read_bytes + other_bytes;
-  const size_t index = LaneOf(pull);
+  message.read_bytes_ = read_bytes;
+  message.sink_bytes_ = read_bytes + other_bytes;
+  const size_t index = LaneOf(message);
   ReadLane& lane = account.lanes_[index];
   HostOf(account);
-  pull.account_ = &account;
-  lane.waiting.MoveToBack(&pull);
+  message.account_ = &account;
+  lane.waiting.MoveToBack(&message);
   Place(lane, index);
-  // If other pulls wait before it, the ring need not be served.
+  // If other messages wait before it, the ring need not be served.
   const ReadHost::Lane& host = account.host_->lanes[index];
-  if (lane.waiting.front() == &pull && host.connections.front() == &lane) Pump();
+  if (lane.waiting.front() == &message && host.connections.front() == &lane) Pump();
 }
 
-void ReadAdmission::Withdraw(AnnouncedMessage& pull) {
-  if (!pull.linked()) return;
-  pull.Unlink();
-  const size_t index = LaneOf(pull);
-  Place(pull.account_->lanes_[index], index);
+void ReadAdmission::Withdraw(AnnouncedMessage& message) {
+  if (!message.linked()) return;
+  message.Unlink();
+  const size_t index = LaneOf(message);
+  Place(message.account_->lanes_[index], index);
   OnWithdrawn();
 }
 
@@ -97,7 +97,7 @@ void ReadAdmission::WithdrawAll(ReadAccount& account) {
   if (account.host_ == nullptr) return;
   for (size_t index : {kShort, kLong}) {
     ReadLane& lane = account.lanes_[index];
-    while (AnnouncedMessage* const pull = lane.waiting.front()) pull->Unlink();
+    while (AnnouncedMessage* const message = lane.waiting.front()) message->Unlink();
     Place(lane, index);
   }
   OnWithdrawn();
@@ -108,46 +108,46 @@ void ReadAdmission::OnWithdrawn() {
   PumpSoon();
 }
 
-void ReadAdmission::OnReadQueued(AnnouncedMessage& pull, uint64_t bytes) {
-  const size_t index = LaneOf(pull);
-  ReadLane& lane = pull.account_->lanes_[index];
-  pull.unposted_bytes_ -= bytes;
+void ReadAdmission::OnReadQueued(AnnouncedMessage& message, uint64_t bytes) {
+  const size_t index = LaneOf(message);
+  ReadLane& lane = message.account_->lanes_[index];
+  message.unposted_bytes_ -= bytes;
   lane.unposted_bytes -= bytes;
   if (lane.linked() || lane.waiting.empty()) return;
   Place(lane, index);
   if (lane.linked()) PumpSoon();
 }
 
-void ReadAdmission::OnRead(AnnouncedMessage& pull, uint64_t bytes) {
-  ReadAccount& account = *pull.account_;
-  pull.unread_bytes_ -= bytes;
+void ReadAdmission::OnRead(AnnouncedMessage& message, uint64_t bytes) {
+  ReadAccount& account = *message.account_;
+  message.unread_bytes_ -= bytes;
   account.unread_bytes_ -= bytes;
   account.read_bytes_ += bytes;
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void ReadAdmission::OnReadsEnded(AnnouncedMessage& pull) {
-  if (pull.unposted_bytes_ != 0) OnReadQueued(pull, pull.unposted_bytes_);
-  if (pull.unread_bytes_ == 0) return;
-  ReadAccount& account = *pull.account_;
-  account.unread_bytes_ -= pull.unread_bytes_;
-  pull.unread_bytes_ = 0;
+void ReadAdmission::OnReadsEnded(AnnouncedMessage& message) {
+  if (message.unposted_bytes_ != 0) OnReadQueued(message, message.unposted_bytes_);
+  if (message.unread_bytes_ == 0) return;
+  ReadAccount& account = *message.account_;
+  account.unread_bytes_ -= message.unread_bytes_;
+  message.unread_bytes_ = 0;
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void ReadAdmission::Release(AnnouncedMessage& pull) {
-  if (pull.holds_memory_) Detach(pull);
+void ReadAdmission::Release(AnnouncedMessage& message) {
+  if (message.holds_memory_) Detach(message);
 }
 
-HeldByHost ReadAdmission::Detach(AnnouncedMessage& pull) {
+HeldByHost ReadAdmission::Detach(AnnouncedMessage& message) {
   HeldByHost held;
-  if (!pull.holds_memory_) return held;
-  OnReadsEnded(pull);
-  pull.holds_memory_ = false;
-  pull.account_->held_bytes_ -= pull.sink_bytes_;
+  if (!message.holds_memory_) return held;
+  OnReadsEnded(message);
+  message.holds_memory_ = false;
+  message.account_->held_bytes_ -= message.sink_bytes_;
   held.admission_ = this;
-  held.host_ = pull.account_->host_;
-  held.bytes_ = pull.sink_bytes_;
+  held.host_ = message.account_->host_;
+  held.bytes_ = message.sink_bytes_;
   ++held.host_->owners;
   return held;
 }
@@ -175,8 +175,8 @@ void ReadAdmission::Place(ReadLane& lane, size_t index) {
   }
 }
 
-// Memory may be returned anywhere, in the application's code, too, and comes back to the pool a little after Leave(). So
-// waiting pulls, of other members as well, are served in a turn of their own.
+// Memory may be returned anywhere, in the application's code, too, and comes back to the pool a little after
+// Leave(). So waiting messages, of other members as well, are served in a turn of their own.
 void ReadAdmission::PumpSoon() {
   if ((any_waits() || notify_others_) && !stopped_ && !pump_timer_.is_set()) {
     poller_.timers().Set(pump_timer_, poller_.now_ns());
@@ -217,7 +217,8 @@ void ReadAdmission::NoteWaiting() {
   }
   said_misses_ = misses;
   const bool others_miss = ledger_.SetMissing(*this, misses ? WaitingBytes() : 0, poller_.now_ns());
-  // Starts a new interval, unless one is running on behalf of another poller: a restart would delay its pulls.
+  // Starts a new interval, unless one is running on behalf of another poller: a restart would delay its
+  // messages.
   if (misses && !(others_miss && watch_timer_.is_set())) Look();
 }
 
@@ -227,10 +228,10 @@ void ReadAdmission::ServeRing(size_t index) {
   while (ReadHost::Lane* const host = ring.front()) {
     if (host->refused_in_pass == passes_) break;  // All others were refused in this pass, too.
     ReadLane* const lane = host->connections.front();
-    AnnouncedMessage* const pull = lane->waiting.front();
+    AnnouncedMessage* const message = lane->waiting.front();
     ring.MoveToBack(host);
     host->refused_in_pass = passes_;
-    if (Admit(*pull, *lane, index)) host->refused_in_pass = 0;
+    if (Admit(*message, *lane, index)) host->refused_in_pass = 0;
   }
 }
 
@@ -244,34 +245,34 @@ void ReadAdmission::NoteRefusal(size_t bytes, Shortage why) {
   why_ = why;
 }
 
-bool ReadAdmission::Admit(AnnouncedMessage& pull, ReadLane& lane, size_t index) {
+bool ReadAdmission::Admit(AnnouncedMessage& message, ReadLane& lane, size_t index) {
   ++attempts_;
   ReadAccount& account = *lane.account;
   ReadHost& host = *account.host_;
   ReadLedger::Refusal refusal;
-  Lease sink = ledger_.Lend(*host.held, pull.sink_bytes_, shares_[index], refusal);
+  Lease sink = ledger_.Lend(*host.held, message.sink_bytes_, shares_[index], refusal);
   if (!sink) {
-    if (refusal.by_pool) poller_.messages().buffers().NotifyShortage(pull.sink_bytes_, refusal.why);
-    NoteRefusal(pull.sink_bytes_, refusal.why);
+    if (refusal.by_pool) poller_.messages().buffers().NotifyShortage(message.sink_bytes_, refusal.why);
+    NoteRefusal(message.sink_bytes_, refusal.why);
     // While the pool grows, memory is only late, not short.
-    if (refusal.why != Shortage::kGrowing) pull.OnNoMemory();
+    if (refusal.why != Shortage::kGrowing) message.OnNoMemory();
     return false;
   }
-  pull.Unlink();
-  pull.holds_memory_ = true;
-  pull.unposted_bytes_ = pull.unread_bytes_ = pull.read_bytes_;
-  account.held_bytes_ += pull.sink_bytes_;
-  lane.unposted_bytes += pull.read_bytes_;
+  message.Unlink();
+  message.holds_memory_ = true;
+  message.unposted_bytes_ = message.unread_bytes_ = message.read_bytes_;
+  account.held_bytes_ += message.sink_bytes_;
+  lane.unposted_bytes += message.read_bytes_;
   if (account.unread_bytes_ == 0) {
     holders_.MoveToBack(&account);
     account.look_ = 0;
   }
-  account.unread_bytes_ += pull.read_bytes_;
+  account.unread_bytes_ += message.read_bytes_;
   if (!watch_timer_.is_set()) Look();
   // The next connection of the host has its turn next.
   lane.Unlink();
   Place(lane, index);
-  pull.OnAdmitted(std::move(sink));
+  message.OnAdmitted(std::move(sink));
   return true;
 }
 
@@ -295,7 +296,7 @@ bool ReadAdmission::HardlyMoves(const ReadAccount& account) const {
          std::min(then, std::max(kWatchedBytesMin, then / kWatchedFraction));
 }
 
-// The bytes of the first waiting pull of each connection.
+// The bytes of the first waiting message of each connection.
 uint64_t ReadAdmission::WaitingBytes() const {
   uint64_t sum = 0;
   for (const auto& ring : rings_) {

@@ -27,19 +27,19 @@ struct InHolders;
 struct InHostLane;
 struct InRing;
 
-// Announced messages of one connection that wait for memory. There is a lane for short pulls and one for long ones, so
-// that a long one does not keep short ones waiting.
+// Announced messages of one connection that wait for memory. There is a lane for short messages and one for
+// long ones, so that a long one does not keep short ones waiting.
 struct ReadLane final : ListLink<InHostLane> {
   ReadAccount* account = nullptr;
   IntrusiveList<AnnouncedMessage, InAdmission> waiting;  // In the order of their announcements.
-  uint64_t unposted_bytes = 0;  // Of admitted pulls: bytes for which no READ was queued.
+  uint64_t unposted_bytes = 0;  // Of admitted messages: bytes for which no READ was queued.
 };
 
 // The connections of one host to this poller.
 struct ReadHost {
   struct Lane final : ListLink<InRing> {
     ReadHost* host = nullptr;
-    IntrusiveList<ReadLane, InHostLane> connections;  // Whose next pull may be admitted, in turn.
+    IntrusiveList<ReadLane, InHostLane> connections;  // Whose next message may be admitted, in turn.
     uint64_t refused_in_pass = 0;
   };
 
@@ -83,8 +83,8 @@ class AnnouncedMessage : public ListLink<InAdmission> {
  protected:
   virtual ~AnnouncedMessage() = default;
 
-  // `sink` is for all that was announced. Called in a turn (completion, timer, news of free memory), or inside
-  // ReadAdmission::Announce(), as is OnNoMemory().
+  // `sink` is for all that was announced. Called in a turn (completion, timer, news of free memory), or
+  // inside ReadAdmission::Announce(), as is OnNoMemory().
   virtual void OnAdmitted(Lease sink) = 0;
   // No memory is free for it; it is the next of its host to get some. Perhaps several times.
   virtual void OnNoMemory() = 0;
@@ -126,7 +126,7 @@ class ReadAccount final : public ListLink<InHolders> {
   Owner& owner_;
   ReadHost* host_ = nullptr;  // Null before the first large message.
   std::array<ReadLane, 2> lanes_;
-  uint64_t held_bytes_ = 0;    // Sinks of admitted pulls, until Release().
+  uint64_t held_bytes_ = 0;    // Sinks of admitted messages, until Release().
   uint64_t unread_bytes_ = 0;  // Of these, bytes that have not arrived.
   uint64_t read_bytes_ = 0;    // Bytes that have ever arrived.
   // At the last look of the watch, by its number.
@@ -140,56 +140,57 @@ class ReadAccount final : public ListLink<InHolders> {
 //
 // An announcement costs its peer a few bytes and would cost us up to the largest message, so memory is leased
 // no earlier than READs into it can be posted:
-//  - A connection has one long pull (more than kReadAheadBytes) and a few short ones under way; the next is
-//    admitted when less than kReadAheadBytes of those before it are left to be posted.
+//  - A connection has one long message (more than kReadAheadBytes) and a few short ones under way; the next
+//    is admitted when less than kReadAheadBytes of those before it are left to be posted.
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own: so much for long
-//    pulls, somewhat more for short ones. A pull always finds room when no other pull holds any.
-//  - Hosts take turns, then connections of one host; pulls of one connection are admitted in their order.
-// Announced messages that are not admitted wait here and cost nothing until memory is returned. Their deadlines are kept
-// by their owners, which withdraw them.
+//    messages, somewhat more for short ones. A message always finds room when no other message holds any.
+//  - Hosts take turns, then connections of one host; messages of one connection are admitted in their order.
+// Announced messages that are not admitted wait here and cost nothing until memory is returned. Their
+// deadlines are kept by their owners, which withdraw them.
 //
-// While pulls wait for memory, here or on another poller, a connection that holds some is ended if its READs hardly go on:
-// they cannot be revoked otherwise (see kWatchInterval).
+// While messages wait for memory, here or on another poller, a connection that holds some is ended if its
+// READs hardly go on: they cannot be revoked otherwise (see kWatchInterval).
 //
 // Thread: on the poller.
 class ReadAdmission final : ReadLedger::Member {
  public:
   // What a connection can have outstanding.
   static constexpr uint64_t kReadAheadBytes = 4 << 20;
-  // How often the connections that hold memory for bytes that have not arrived are checked. If pulls of some poller have
-  // waited since the last check, a connection is ended that has fetched less since then than the greater of
-  // kWatchedBytesMin and one in kWatchedFraction of the bytes that were left, and not all of these.
+  // How often the connections that hold memory for bytes that have not arrived are checked. If messages of
+  // some poller have waited since the last check, a connection is ended that has fetched less since then than
+  // the greater of kWatchedBytesMin and one in kWatchedFraction of the bytes that were left, and not all of
+  // these.
   static constexpr absl::Duration kWatchInterval = absl::Seconds(1);
   static constexpr uint64_t kWatchedBytesMin = 1 << 20;
   static constexpr uint64_t kWatchedFraction = 64;
 
-  // `ledger`: that of the poller's buffer pool. `host_share`: of the memory that is free or its own, what a host may hold
-  // for long pulls; 0 to 1.
+  // `ledger`: that of the poller's buffer pool. `host_share`: of the memory that is free or its own, what a
+  // host may hold for long messages; 0 to 1.
   ReadAdmission(PollerServices& poller, ReadLedger& ledger, double host_share);
   ~ReadAdmission();
 
-  // The new `pull` needs a sink for `read_bytes`, which will be READ, and `other_bytes` more. It gets it in OnAdmitted(),
-  // perhaps inside this call.
-  void Announce(AnnouncedMessage& pull, uint64_t read_bytes, uint64_t other_bytes, ReadAccount& account);
-  // Removes a pull that waits. No effect if it does not wait.
-  void Withdraw(AnnouncedMessage& pull);
-  // A connection ends: admits none of its pulls from now on.
+  // The new `message` needs a sink for `read_bytes`, which will be READ, and `other_bytes` more. It gets it
+  // in OnAdmitted(), perhaps inside this call.
+  void Announce(AnnouncedMessage& message, uint64_t read_bytes, uint64_t other_bytes, ReadAccount& account);
+  // Removes a message that waits. No effect if it does not wait.
+  void Withdraw(AnnouncedMessage& message);
+  // A connection ends: admits none of its messages from now on.
   void WithdrawAll(ReadAccount& account);
 
-  // ---- Of an admitted pull.
+  // ---- Of an admitted message.
   // A READ of `bytes` was queued.
-  void OnReadQueued(AnnouncedMessage& pull, uint64_t bytes);
+  void OnReadQueued(AnnouncedMessage& message, uint64_t bytes);
   // `bytes` have arrived.
-  void OnRead(AnnouncedMessage& pull, uint64_t bytes);
+  void OnRead(AnnouncedMessage& message, uint64_t bytes);
   // It has ended: the rest will not be READ. Its sink still counts.
-  void OnReadsEnded(AnnouncedMessage& pull);
+  void OnReadsEnded(AnnouncedMessage& message);
   // Its sink does not count any more. No effect if it did not.
-  void Release(AnnouncedMessage& pull);
-  // Its sink still counts, against the host alone, while the result lives; `pull` is free for another
+  void Release(AnnouncedMessage& message);
+  // Its sink still counts, against the host alone, while the result lives; `message` is free for another
   // message.
-  HeldByHost Detach(AnnouncedMessage& pull);
+  HeldByHost Detach(AnnouncedMessage& message);
 
-  // A host holds fewer bytes of responses: pulls of any poller may be admitted.
+  // A host holds fewer bytes of responses: messages of any poller may be admitted.
   void OnOthersReleased() {
     notify_others_ = true;
     PumpSoon();
@@ -206,21 +207,22 @@ class ReadAdmission final : ReadLedger::Member {
   friend class HeldByHost;
   friend class ReadAccount;
 
-  static size_t LaneOf(const AnnouncedMessage& pull);
+  static size_t LaneOf(const AnnouncedMessage& message);
   ReadHost& HostOf(ReadAccount& account);
   // `bytes` of `host` do not count any more, and it has one owner less.
   void Leave(ReadHost& host, uint64_t bytes);
-  // Puts `lane` in its host's line, or takes it out, as its next pull may be admitted or not.
+  // Puts `lane` in its host's line, or takes it out, as its next message may be admitted or not.
   void Place(ReadLane& lane, size_t index);
   void PumpSoon();
   void Pump();
-  // Call it after pulls were refused or withdrawn. Updates the ledger, and whether the pool notifies this poller.
+  // Call it after messages were refused or withdrawn. Updates the ledger, and whether the pool notifies this
+  // poller.
   void NoteWaiting();
   // Announced messages were withdrawn; the next one may be smaller.
   void OnWithdrawn();
   void ServeRing(size_t index);
-  bool Admit(AnnouncedMessage& pull, ReadLane& lane, size_t index);
-  // `bytes` of free memory would have admitted a pull.
+  bool Admit(AnnouncedMessage& message, ReadLane& lane, size_t index);
+  // `bytes` of free memory would have admitted a message.
   void NoteRefusal(size_t bytes, Shortage why);
   bool any_waits() const { return !rings_[0].empty() || !rings_[1].empty(); }
   uint64_t WaitingBytes() const;
@@ -243,7 +245,7 @@ class ReadAdmission final : ReadLedger::Member {
   int64_t looked_ns_ = 0;
   size_t refused_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
   Shortage why_ = Shortage::kAtLimit;
-  bool misses_ = false;         // A pull waits for what others hold, not only for the pool to grow.
+  bool misses_ = false;         // A message waits for what others hold, not only for the pool to grow.
   bool said_misses_ = false;    // The ledger has been told so.
   bool awaiting_ = false;       // The pool will notify news_.
   bool notify_others_ = false;  // Memory was released that other members may wait for.
@@ -253,7 +255,7 @@ class ReadAdmission final : ReadLedger::Member {
   bool stopped_ = false;
   MemoryNews news_;
   Timer pump_timer_;
-  Timer watch_timer_;  // While pulls hold memory, or wait for some.
+  Timer watch_timer_;  // While messages hold memory, or wait for some.
   WatchInterval interval_;
 };
 

@@ -32,13 +32,13 @@ void ReadLedger::Part(Host& host) {
   if (--host.users != 0) return;
   const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
   HAWSER_CHECK(host.held_bytes == 0 && responses == 0, "a host left that holds ", host.held_bytes,
-               " bytes of pulls and ", responses, " of responses");
+               " bytes of announced messages and ", responses, " of responses");
   hosts_.erase(PeerHost(host.key));
 }
 
-// The pool is asked with the lock held. Otherwise another thread could be refused because of bytes that are counted but
-// never acquired, and nothing would notify it. So the lock may be held while a slab of 2 MiB is mapped (see
-// BufferPool::TryAcquire()).
+// The pool is asked with the lock held. Otherwise another thread could be refused because of bytes that are
+// counted but never acquired, and nothing would notify it. So the lock may be held while a slab of 2 MiB is
+// mapped (see BufferPool::TryAcquire()).
 Lease ReadLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusal) {
   refusal = {};
   absl::MutexLock lock(&mutex_);

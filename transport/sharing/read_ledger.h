@@ -15,8 +15,9 @@
 
 namespace hawser::transport {
 
-// The memory of one pool that each host holds for large messages, and what pulls wait for, summed over all pollers on
-// that pool. The ReadAdmission of each poller is a member. Its ResponseWatch counts here what peers hold of responses.
+// The memory of one pool that each host holds for large messages, and what announced messages wait for,
+// summed over all pollers on that pool. The ReadAdmission of each poller is a member. Its ResponseWatch
+// counts here what peers hold of responses.
 // Thread:   any.
 // Lifetime: outlives its members; its pool outlives it.
 class ReadLedger {
@@ -25,7 +26,7 @@ class ReadLedger {
   struct Host {
     PeerHost key;
     size_t users = 0;
-    uint64_t held_bytes = 0;  // Of pulls.
+    uint64_t held_bytes = 0;  // Of announced messages.
     // Of responses that were granted to it and that it has not released. Changes without the ledger's lock.
     std::atomic<uint64_t> response_bytes{0};
   };
@@ -36,8 +37,8 @@ class ReadLedger {
 
    private:
     friend class ReadLedger;
-    // Another member has released memory, so a pull of this member may be admitted. Called on any thread, with the
-    // ledger locked; it may only set a flag and wake a poller.
+    // Another member has released memory, so a message of this member may be admitted. Called on any thread,
+    // with the ledger locked; it may only set a flag and wake a poller.
     virtual void OnReleased() = 0;
 
     // Guarded by the ledger's mutex_.
@@ -66,19 +67,20 @@ class ReadLedger {
     bool by_pool = false;  // False: the host has its share.
   };
 
-  // Acquires `bytes` (>= 1) from the pool and counts them against `host`. Refuses if `host` would then hold more than
-  // `share` (0 to 1) of the memory that is free or its own; while no pull holds any, only the pool can refuse. Empty:
-  // see `refusal`.
+  // Acquires `bytes` (>= 1) from the pool and counts them against `host`. Refuses if `host` would then hold
+  // more than `share` (0 to 1) of the memory that is free or its own; while no message holds any, only the
+  // pool can refuse. Empty: see `refusal`.
   Lease Lend(Host& host, uint64_t bytes, double share, Refusal& refusal);
-  // `bytes` that Lend() counted do not count any more. True: another member than `by` misses some. NotifyReleased() is to
-  // follow when the memory is back in the pool.
+  // `bytes` that Lend() counted do not count any more. True: another member than `by` misses some.
+  // NotifyReleased() is to follow when the memory is back in the pool.
   bool Release(Host& host, uint64_t bytes, const Member& by);
   // Notifies the members that miss some, but `by`.
   void NotifyReleased(const Member& by);
 
-  // Whether `host` may hold `bytes`, which it takes from the pool already, as another response: a host has as large a
-  // share for responses and pulls together as for pulls. Its only response is always allowed, and so is one with which its
-  // responses take no more than one in kFreelyHeldFraction of the pool.
+  // Whether `host` may hold `bytes`, which it takes from the pool already, as another response: a host has as
+  // large a share for responses and announced messages together as for the latter alone. Its only response is
+  // always allowed, and so is one with which its responses take no more than one in kFreelyHeldFraction of
+  // the pool.
   bool MayHoldResponse(Host& host, uint64_t bytes, double share);
   void AddResponse(Host& host, uint64_t bytes) {
     host.response_bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -86,7 +88,7 @@ class ReadLedger {
   void ReleaseResponse(Host& host, uint64_t bytes) {
     host.response_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   }
-  // Of pulls and responses.
+  // Of announced messages and responses.
   uint64_t HeldBy(const Host& host) {
     absl::MutexLock lock(&mutex_);
     return host.held_bytes + host.response_bytes.load(std::memory_order_relaxed);
@@ -96,14 +98,16 @@ class ReadLedger {
   // Some member misses memory. A hint: it may change at any time.
   bool any_misses() const { return any_misses_.load(std::memory_order_relaxed); }
 
-  // Announced messages of `member` have tried and miss `bytes` that others hold; 0: none. Returns whether another member misses some.
+  // Announced messages of `member` have tried and miss `bytes` that others hold; 0: none. Returns whether
+  // another member misses some.
   bool SetMissing(Member& member, uint64_t bytes, int64_t now_ns);
   // They have tried again and still miss some.
   void StillMissing(Member& member);
 
-  // The sum of what members have missed since `then_ns` or longer, less what is claimed. It is claimed from now on: the
-  // caller ends connections that hold so much. Leaves out a member that was notified and has not tried since, because
-  // its poller may be held. If the sum is not 0, or `is_short` (memory is missed elsewhere), it is `at_least` that much.
+  // The sum of what members have missed since `then_ns` or longer, less what is claimed. It is claimed from
+  // now on: the caller ends connections that hold so much. Leaves out a member that was notified and has not
+  // tried since, because its poller may be held. If the sum is not 0, or `is_short` (memory is missed
+  // elsewhere), it is `at_least` that much.
   uint64_t ClaimMissing(int64_t then_ns, bool is_short = false, uint64_t at_least = 0);
   // Of what was claimed, `bytes` were not found, or have returned.
   void Unclaim(uint64_t bytes);

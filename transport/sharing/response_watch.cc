@@ -66,18 +66,18 @@ void ResponseAccount::CountHeldAgain() {
 
 // ---- ResponseWatch
 
-ResponseWatch::ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& pulls,
+ResponseWatch::ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& reads,
                              double host_share)
     : poller_(poller),
       ledger_(ledger),
-      pulls_(pulls),
+      reads_(reads),
       host_share_(host_share),
       watch_timer_([this] { Watch(); }),
       interval_(poller, watch_timer_, kInterval) {}
 
 void ResponseWatch::Release(ReadLedger::Host& host, uint64_t bytes) {
   ledger_.ReleaseResponse(host, bytes);
-  if (ledger_.any_misses()) pulls_.OnOthersReleased();
+  if (ledger_.any_misses()) reads_.OnOthersReleased();
 }
 
 uint64_t ResponseWatch::Refusals() const {

@@ -83,22 +83,22 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 //
 // A small request can ask for a large response, whose memory is held until the peer has READ and released it.
 // So:
-//  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for pulls. A
-//    response beyond that is refused, unless it is the host's only one (ReadLedger::MayHoldResponse()). What
-//    a response refers to and the application keeps does not count, as long as it keeps it; at each check it
-//    is counted again.
+//  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for announced
+//    messages. A response beyond that is refused, unless it is the host's only one
+//    (ReadLedger::MayHoldResponse()). What a response refers to and the application keeps does not count, as
+//    long as it keeps it; at each check it is counted again.
 //  - Every ReadAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked.
 //    While memory is short, one that hardly moves is ended: the connections of the host that holds most come
 //    first, then the one that has not moved for longest.
 //
 // Memory is short if the pool has refused some since the last check, or a response was refused by its host's
-// share, or pulls of some poller have waited for all of that time, or receive rings wait. Without shortage no
-// connection is ended.
+// share, or announced messages of some poller have waited for all of that time, or receive rings wait.
+// Without shortage no connection is ended.
 //
 // A peer moves by releasing responses, and by READs of bytes that it has not READ before, where the fabric
-// sees them (TCP does). In an interval it has to move as many bytes as ReadAdmission requires of a pull. Over
-// verbs a peer that READs one large response looks the same as one that does nothing. It has more time there,
-// in proportion to what it holds: see kUnseenBytesPerSecond.
+// sees them (TCP does). In an interval it has to move as many bytes as ReadAdmission requires of a message.
+// Over verbs a peer that READs one large response looks the same as one that does nothing. It has more time
+// there, in proportion to what it holds: see kUnseenBytesPerSecond.
 //
 // Thread: on the poller.
 class ResponseWatch {
@@ -112,12 +112,12 @@ class ResponseWatch {
   static constexpr absl::Duration kUnseenMax = absl::Seconds(15);
 
   // `ledger`: that of the poller's buffer pool. `host_share`: PollerOptions::host_memory_share.
-  ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& pulls, double host_share);
+  ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& reads, double host_share);
 
  private:
   friend class ResponseAccount;
 
-  // `bytes` of `host` do not count any more, so pulls may be admitted.
+  // `bytes` of `host` do not count any more, so announced messages may be admitted.
   void Release(ReadLedger::Host& host, uint64_t bytes);
   // Counts and records what each account holds, and comes back to it after an interval.
   void Look();
@@ -132,7 +132,7 @@ class ResponseWatch {
 
   PollerServices& poller_;
   ReadLedger& ledger_;
-  ReadAdmission& pulls_;
+  ReadAdmission& reads_;
   const double host_share_;
   // The account whose peer has not moved for longest is first.
   IntrusiveList<ResponseAccount, InResponseHolders> holders_;

@@ -43,12 +43,12 @@ constexpr Role ProvenBy(Role proof) { return static_cast<Role>(static_cast<uint8
 // the connect and repeated in the accept, or there are none. A reverse connect offers it if the forward
 // connection has it, and then the accept has to repeat it.
 inline constexpr uint32_t kFeatureCredits = 1;
-// A proof of who the sender is follows the handshake (proof.h). Of a connect: its field `session` is the number of the
-// proof.
+// A proof of who the sender is follows the handshake (proof.h). Of a connect: its field `session` is the
+// number of the proof.
 inline constexpr uint32_t kFeatureProof = 2;
 
-// A response may end a grant of its request (fabric::Fabric::sends_end_grants()): its SEND says which. Offered in the
-// connect and repeated in the accept by fabrics that can do this, or no response does it.
+// A response may end a grant of its request (fabric::Fabric::sends_end_grants()): its SEND says which.
+// Offered in the connect and repeated in the accept by fabrics that can do this, or no response does it.
 inline constexpr uint32_t kFeatureEndsGrants = 4;
 
 // Credits of a new connection of so many slots that has kFeatureCredits.
@@ -61,8 +61,8 @@ struct Handshake {
   uint16_t slots = 0;
   uint32_t receive_buffer_bytes = 0;
   uint64_t message_bytes_max = 0;
-  // Of an accept: the new session. Of a reverse connect or a probe, and of the proofs for them: the session it belongs
-  // to.
+  // Of an accept: the new session. Of a reverse connect or a probe, and of the proofs for them: the session
+  // it belongs to.
   SessionToken session = {};
 };
 inline constexpr size_t kHandshakeBytes = 44;
@@ -74,8 +74,8 @@ std::string Encode(const Handshake& handshake);
 // names both); InvalidArgument: not a Hawser handshake, cut short, followed by what is no padding, or values
 // out of range.
 absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data);
-// Decodes a connecting peer's handshake. Also refuses a forward one, or the proof for one, that names a session. With
-// kFeatureProof the field is the number of the proof, so it is not checked.
+// Decodes a connecting peer's handshake. Also refuses a forward one, or the proof for one, that names a
+// session. With kFeatureProof the field is the number of the proof, so it is not checked.
 absl::StatusOr<Handshake> DecodeConnect(absl::string_view data);
 // Decodes an accepting peer's answer to a connect of `role`; also refuses another role.
 absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);
@@ -87,7 +87,8 @@ std::string EncodeRejection(const absl::Status& why);
 inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);
 
-// The peer refused the connection, and said so: the text has kRejected. What this side lacks itself says nothing of a peer.
+// The peer refused the connection, and said so: the text has kRejected. What this side lacks itself says
+// nothing of a peer.
 bool IsRefusedByPeer(const absl::Status& why);
 
 }  // namespace hawser::transport

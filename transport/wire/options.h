@@ -16,20 +16,20 @@ struct ConnectionOptions {
   uint32_t slots = 32;  // Exchanges in flight; 1 to kSlotsMax.
   // Largest message that crosses in one SEND; 512 to 65536, a multiple of 64.
   uint32_t receive_buffer_bytes = 4096;
-  // Largest body that this side takes, and that it sends; kMessageBytesMin to kMessageBytesMost. The default holds the
-  // largest Data of Cap'n Proto (512 MiB - 1) and 1 MiB beside it.
+  // Largest body that this side takes, and that it sends; kMessageBytesMin to kMessageBytesMost. The default
+  // holds the largest Data of Cap'n Proto (512 MiB - 1) and 1 MiB beside it.
   uint64_t message_bytes_max = 513 << 20;
   // A peer from which nothing was received for `keepalive_interval` is pinged, whether or not calls are in
-  // flight; one that is silent for another `keepalive_timeout` is dead. An infinite interval: no pings. Each is
-  // kKeepaliveMin at least, and the timeout a year at most.
-  // After half of `keepalive_timeout` a client asks the server over a second connection; if a handler or callback
-  // only holds the poller there, the client waits on. A server cannot ask a client: a callback that holds the
-  // client's poller for interval and timeout together costs the client its connection.
+  // flight; one that is silent for another `keepalive_timeout` is dead. An infinite interval: no pings. Each
+  // is kKeepaliveMin at least, and the timeout a year at most.
+  // After half of `keepalive_timeout` a client asks the server over a second connection; if a handler or
+  // callback only holds the poller there, the client waits on. A server cannot ask a client: a callback that
+  // holds the client's poller for interval and timeout together costs the client its connection.
   // A peer that answers, but from which no READ completes for interval and timeout together while some are
   // outstanding, loses the connection, too.
-  // A new connection whose first request has no answer yet is pinged once after a hundredth of the interval, or
-  // 100 ms if that is longer. So is a new client that has sent nothing by then; it has `keepalive_timeout` to
-  // answer.
+  // A new connection whose first request has no answer yet is pinged once after a hundredth of the interval,
+  // or 100 ms if that is longer. So is a new client that has sent nothing by then; it has `keepalive_timeout`
+  // to answer.
   absl::Duration keepalive_interval = absl::Seconds(10);
   absl::Duration keepalive_timeout = absl::Seconds(5);
   // A server that has been busy in this way for so long is taken for dead after all; 0: it gets no more than
@@ -49,7 +49,8 @@ inline constexpr absl::Duration kSpinMost = absl::Microseconds(512);
 inline constexpr uint32_t kReceiveBufferMin = 512;
 inline constexpr uint32_t kReceiveBufferMax = 65536;
 
-// What lets a peer READ a large message over rdma://. Small ones (up to ConnectionOptions::receive_buffer_bytes) need nothing.
+// What lets a peer READ a large message over rdma://. Small ones (up to
+// ConnectionOptions::receive_buffer_bytes) need nothing.
 enum class RdmaGrants {
   kAutomatic,  // kWindows where the device has them, else kRegistered.
   kWindows,  // A memory window for each segment of a message: one peer can READ exactly that, until the call ends.
@@ -74,19 +75,22 @@ enum class PollingMode {
 struct PollerOptions {
   PollingMode mode = PollingMode::kAdaptive;
   // kAdaptive: the longest time to spin before it sleeps; 0 to 512 us. If all waits are above 0.4 ms
-  // spinning does not pay: that is eight times what sleeping and being woken costs (see Idle). Beside shorter ones it can.
+  // spinning does not pay: that is eight times what sleeping and being woken costs (see Idle). Beside shorter
+  // ones it can.
   absl::Duration spin = kSpinMost;
-  // The cores that the threads of a runtime's pollers run on, one each, in turn. Empty: those of the device's NUMA
-  // node among the cores that the thread which creates the runtime may use; if there are none, all of these. They
-  // hold for the pollers' threads and for threads that handlers start there, not for a thread that waits for a call
-  // and drives the poller meanwhile.
+  // The cores that the threads of a runtime's pollers run on, one each, in turn. Empty: those of the device's
+  // NUMA node among the cores that the thread which creates the runtime may use; if there are none, all of
+  // these. They hold for the pollers' threads and for threads that handlers start there, not for a thread
+  // that waits for a call and drives the poller meanwhile.
   std::vector<int> cores = {};
-  // READ bytes outstanding over all connections of one poller; N pollers may have N times as many. Leaves room for
-  // small calls beside bulk transfers. One READ, of up to 256 KiB, may be outstanding whatever this is.
+  // READ bytes outstanding over all connections of one poller; N pollers may have N times as many. Leaves
+  // room for small calls beside bulk transfers. One READ, of up to 256 KiB, may be outstanding whatever this
+  // is.
   uint64_t read_bytes_max = 8 << 20;
-  // Of the memory that is free or its own already, what one peer host may hold for large messages; 0 to 1: those that
-  // it has announced and that are not answered yet, and responses that it has not released. Short ones (up to 4 MiB)
-  // that it has announced may go three quarters of the way beyond. See ReadAdmission and ResponseWatch.
+  // Of the memory that is free or its own already, what one peer host may hold for large messages; 0 to 1:
+  // those that it has announced and that are not answered yet, and responses that it has not released. Short
+  // ones (up to 4 MiB) that it has announced may go three quarters of the way beyond. See ReadAdmission and
+  // ResponseWatch.
   double host_memory_share = 0.8;
 };
 

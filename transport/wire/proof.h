@@ -19,9 +19,10 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/wire/handshake.h"
 
-// Authenticates connections over a fabric without TLS (RDMA), with credentials. A TLS session over TCP to the same
-// address gives both sides a proof: a number and a key. The connect over RDMA carries the number and a code made with
-// the key; the accept carries a code as well. rpc/PROTOCOL.md, "Over RDMA with credentials", has the bytes.
+// Authenticates connections over a fabric without TLS (RDMA), with credentials. A TLS session over TCP to the
+// same address gives both sides a proof: a number and a key. The connect over RDMA carries the number and a
+// code made with the key; the accept carries a code as well. rpc/PROTOCOL.md, "Over RDMA with credentials",
+// has the bytes.
 namespace hawser::transport {
 
 struct Proof {
@@ -29,11 +30,13 @@ struct Proof {
   tls::Secret key = {};
 };
 
-// The proof that the TLS session of this connection gives, the same at both ends. FailedPrecondition: it has no TLS.
+// The proof that the TLS session of this connection gives, the same at both ends. FailedPrecondition: it has
+// no TLS.
 absl::StatusOr<Proof> ProofOf(fabric::ConnectRequest& request);
 absl::StatusOr<Proof> ProofOf(fabric::QueuePair& queue_pair);
 
-// The handshake of a connect, and the proof. `hello.session` does not cross: the server has it from the TLS session.
+// The handshake of a connect, and the proof. `hello.session` does not cross: the server has it from the TLS
+// session.
 std::string EncodeConnect(const Handshake& hello, const Proof& proof);
 // The answer to `connect`. `answer.session` crosses so that only the peer can read it.
 std::string EncodeAccept(const Handshake& answer, const tls::Secret& key, absl::string_view connect);
@@ -49,8 +52,8 @@ struct Proven {
   std::string connect;  // For EncodeAccept().
 };
 
-// The proofs that the clients of one server may use: each once, for one connection, while the TLS session lives that
-// gave it.
+// The proofs that the clients of one server may use: each once, for one connection, while the TLS session
+// lives that gave it.
 // Thread:   any.
 class ProofTable {
  public:
@@ -68,14 +71,16 @@ class ProofTable {
     SocketAddress peer;
   };
 
-  // ResourceExhausted: there are too many, in all or from the host of the peer. AlreadyExists: the number is taken.
+  // ResourceExhausted: there are too many, in all or from the host of the peer. AlreadyExists: the number is
+  // taken.
   absl::Status Add(const SessionToken& number, Claim claim);
   // The TLS session has ended.
   void Remove(const SessionToken& number);
 
-  // Uses up the proof of a connect: its `hello`, decoded from `data`, from `peer`. Right or wrong, no other connect can
-  // use it afterwards. Unauthenticated: it has none, or a wrong one; with Violation::kTls, if no client of ours would
-  // say that. Unavailable: there is no such proof (any more). The text says what to do, and fits into a rejection.
+  // Uses up the proof of a connect: its `hello`, decoded from `data`, from `peer`. Right or wrong, no other
+  // connect can use it afterwards. Unauthenticated: it has none, or a wrong one; with Violation::kTls, if no
+  // client of ours would say that. Unavailable: there is no such proof (any more). The text says what to do,
+  // and fits into a rejection.
   absl::StatusOr<Proven> Use(const Handshake& hello, absl::string_view data, const SocketAddress& peer);
 
   size_t size() const;

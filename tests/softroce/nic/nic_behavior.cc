@@ -3,8 +3,8 @@
 namespace hawser::fabric {
 namespace {
 
-// tests/transport/fabric/nic_profiles.md names the file and the function of each entry, and says which are examples: what
-// a driver asks its firmware for.
+// tests/transport/fabric/nic_profiles.md names the file and the function of each entry, and says which are
+// examples: what a driver asks its firmware for.
 std::vector<NicBehavior> AllBehaviors() {
   using Inline = NicBehavior::Inline;
   std::vector<NicBehavior> all;

@@ -8,8 +8,8 @@
 
 namespace hawser::fabric {
 
-// What the kernel's driver and rdma-core's provider of a family of NICs do and say, as read in their sources, which
-// tests/transport/fabric/nic_profiles.md names. It is for two stand-ins: FakeVerbs, which is such a NIC
+// What the kernel's driver and rdma-core's provider of a family of NICs do and say, as read in their sources,
+// which tests/transport/fabric/nic_profiles.md names. It is for two stand-ins: FakeVerbs, which is such a NIC
 // (nic_profiles.h), and NicLibrary, over rxe or siw: there the smaller limit of the two applies.
 struct NicBehavior {
   const char* name = nullptr;
@@ -27,8 +27,8 @@ struct NicBehavior {
 
   int comp_vectors = 8;  // FakeVerbs only.
 
-  // What ibv_create_qp() makes of more inline bytes than it has: an error, or less. kIgnored: grants what it was
-  // asked for, and reads the memory when it executes the work request.
+  // What ibv_create_qp() makes of more inline bytes than it has: an error, or less. kIgnored: grants what it
+  // was asked for, and reads the memory when it executes the work request.
   enum class Inline { kRefused, kLess, kIgnored };
   Inline inline_policy = Inline::kRefused;
   uint32_t inline_max = 512;
@@ -56,15 +56,15 @@ struct NicBehavior {
 
   bool ipv4_only = false;
 
-  // FakeVerbs only: the status of RDMA_CM_EVENT_REJECTED where the peer's program rejected, and where nothing listens. Those of
-  // InfiniBand and RoCE are IB_CM_REJ_CONSUMER_DEFINED and IB_CM_REJ_INVALID_SERVICE_ID.
+  // FakeVerbs only: the status of RDMA_CM_EVENT_REJECTED where the peer's program rejected, and where nothing
+  // listens. Those of InfiniBand and RoCE are IB_CM_REJ_CONSUMER_DEFINED and IB_CM_REJ_INVALID_SERVICE_ID.
   int reject_status = 28;
   int closed_port_status = 8;
   // The event of a closed port hands back the private data of rdma_connect().
   bool closed_port_echoes = false;
 
-  // ibv_destroy_qp() frees the queue pair without the lock of its completion queue, so ibv_poll_cq() must not run
-  // at the same time.
+  // ibv_destroy_qp() frees the queue pair without the lock of its completion queue, so ibv_poll_cq() must not
+  // run at the same time.
   bool destroys_beside_polls = false;
 
   // Pinned for each work request of a queue pair, and for each entry of a completion queue.

@@ -1,5 +1,5 @@
-// The fabric contract over verbs, on an iWARP device in memory that executes what it is asked. It needs REMOTE_WRITE of what a
-// READ fills, which siw does not.
+// The fabric contract over verbs, on an iWARP device in memory that executes what it is asked. It needs
+// REMOTE_WRITE of what a READ fills, which siw does not.
 
 #include <netinet/in.h>
 

@@ -20,8 +20,8 @@
 namespace hawser::fabric {
 namespace {
 
-// Of enum rdma_cm_event's status at a REJECTED: IB_CM_REJ_INVALID_SERVICE_ID, IB_CM_REJ_CONSUMER_DEFINED. Over iWARP it is
-// an errno, and like siw a refused rdma_connect() says itself that nothing listens.
+// Of enum rdma_cm_event's status at a REJECTED: IB_CM_REJ_INVALID_SERVICE_ID, IB_CM_REJ_CONSUMER_DEFINED.
+// Over iWARP it is an errno, and like siw a refused rdma_connect() says itself that nothing listens.
 constexpr int kNothingListens = 8;
 constexpr int kByProgram = 28;
 

@@ -10,10 +10,10 @@
 
 namespace hawser::fabric {
 
-// A device in memory: a VerbsLibrary whose work requests are executed, so that both ends of a connection in one
-// process talk to each other, without a driver. (FakeVerbs executes nothing, and completes what a test says.)
-// It serves the loopback addresses of IPv4, as the device "fake0", and checks what a NIC cannot: a work request
-// that overflows its queue, and a completion that overflows its own, end the process.
+// A device in memory: a VerbsLibrary whose work requests are executed, so that both ends of a connection in
+// one process talk to each other, without a driver. (FakeVerbs executes nothing, and completes what a test
+// says.) It serves the loopback addresses of IPv4, as the device "fake0", and checks what a NIC cannot: a
+// work request that overflows its queue, and a completion that overflows its own, end the process.
 //
 // A work request is executed when it is posted. Its SEND finds a receive or fails at once (RNR): nothing is
 // tried again. A READ or WRITE that is not granted fails, and both queue pairs with it.
@@ -22,8 +22,9 @@ class ExecutingVerbs {
  public:
   struct Options {
     bool windows = true;  // Memory windows of type 2B.
-    // The driver moves the queue pair of the side that dials, all work requests have completions, a queue pair that the
-    // program has moved to IBV_QPS_ERR takes none, and what a READ fills must be registered for REMOTE_WRITE.
+    // The driver moves the queue pair of the side that dials, all work requests have completions, a queue
+    // pair that the program has moved to IBV_QPS_ERR takes none, and what a READ fills must be registered for
+    // REMOTE_WRITE.
     bool iwarp = false;
   };
 

@@ -27,8 +27,8 @@ struct FabricUnderTest {
   std::function<std::shared_ptr<Fabric>()> create;
   SocketAddress listen_address;  // Port 0.
 
-  // What a device, or its driver, is known not to do as the contract wants it. Nothing is set for a NIC that its driver
-  // does not say.
+  // What a device, or its driver, is known not to do as the contract wants it. Nothing is set for a NIC that
+  // its driver does not say.
   struct Shortcomings {
     bool grants_are_not_confined = false;  // rxe: a window's bounds are not looked at, only its region's.
     bool codes_are_not_exact = false;      // A failure is one, but called by another name.
@@ -47,14 +47,14 @@ struct FabricUnderTest {
   bool sends_can_wait = false;
   // The addresses of its grants are those of the memory, as a NIC needs them. Others never tell them.
   bool real_addresses = false;
-  // The keys that the device has, or had, for memory that contains `address`, newest last: no peer is told them, but one
-  // can guess them. Null: there is no device.
+  // The keys that the device has, or had, for memory that contains `address`, newest last: no peer is told
+  // them, but one can guess them. Null: there is no device.
   std::function<std::vector<uint32_t>(const uint8_t* address)> device_keys;
-  // GrantKind::kShared: a grant to READ is for every peer and for the whole region, and its revocation does not revoke. Only
-  // the tests that are about grants run, since all else is the same.
+  // GrantKind::kShared: a grant to READ is for every peer and for the whole region, and its revocation does
+  // not revoke. Only the tests that are about grants run, since all else is the same.
   bool grants_are_shared = false;
-  // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well, and
-  // move fewer bytes.
+  // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well,
+  // and move fewer bytes.
   bool emulated = false;
 };
 
@@ -191,8 +191,8 @@ class FabricWorld {
   // back.
   void ExpectEverythingComesBack(Endpoint& endpoint);
 
-  // Polls all completion queues once. False: it is later than `give_up`, and the test has failed, because it waits for
-  // `what` in vain.
+  // Polls all completion queues once. False: it is later than `give_up`, and the test has failed, because it
+  // waits for `what` in vain.
   bool PollBefore(absl::Time give_up, const char* what);
   // For what must not happen: a number of polls that would have brought it about.
   void PollSome(int rounds = 200);
@@ -208,8 +208,8 @@ class FabricWorld {
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
 };
 
-// Polls all completion queues until `condition`; fails the test if that takes longer than kPatience. A loop, because
-// clang 14 has no lambda that captures structured bindings.
+// Polls all completion queues until `condition`; fails the test if that takes longer than kPatience. A loop,
+// because clang 14 has no lambda that captures structured bindings.
 #define HAWSER_UNTIL(world, condition)                                              \
   for (const absl::Time hawser_give_up = absl::Now() + ::hawser::fabric::kPatience; \
        !(condition) && (world).PollBefore(hawser_give_up, #condition);)

@@ -21,8 +21,8 @@ class PushContractTest : public FabricContract {
   static constexpr size_t kMemory = 1 << 20;
   static constexpr size_t kData = 4096;  // Where what is pushed is, and goes to.
 
-  // `from` says "look", and pushes `length` bytes behind it. The last Poll() before this returns tells `to` of
-  // them. Returns the grant.
+  // `from` says "look", and pushes `length` bytes behind it. The last Poll() before this returns tells `to`
+  // of them. Returns the grant.
   Granted Announce(Endpoint& from, Endpoint& to, uint32_t length) {
     const Granted granted = from.Grant(from.At(kData, length), QueuePair::Access::kRead);
     const size_t before = to.receives.size();

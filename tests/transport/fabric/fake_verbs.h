@@ -25,11 +25,11 @@ namespace hawser::fabric {
 
 // One RDMA device below the verbs calls. It executes nothing: it keeps what was asked of it, and completes
 // what, and how, a test says. A peer that is connected to answers at once. There is one at a time; not
-// thread-safe. Fails the test that overflows a completion queue, leaves one's events unacknowledged, or leaves anything
-// behind.
+// thread-safe. Fails the test that overflows a completion queue, leaves one's events unacknowledged, or
+// leaves anything behind.
 //
-// It takes the place of the device's control thread, too: it carries out commands on the thread that gives them, at once,
-// or, while `hold_commands`, when the test says so.
+// It takes the place of the device's control thread, too: it carries out commands on the thread that gives
+// them, at once, or, while `hold_commands`, when the test says so.
 class FakeVerbs : private VerbsExecutor {
  public:
   // The two depths in an event of the connection manager.

@@ -16,9 +16,10 @@ struct GrantCycles {
   std::string ToString() const;
 };
 
-// Makes a grant over and over, as in a process that lives for days: the memory of it has other bytes each time, the peer READs
-// them, and it is revoked. Where Fabric::sends_end_grants(), a SEND of the peer ends every other one first. With memory windows
-// each cycle binds a window again, after LOCAL_INV or after the peer's SEND_WITH_INV. Ends early if the test fails.
+// Makes a grant over and over, as in a process that lives for days: the memory of it has other bytes each
+// time, the peer READs them, and it is revoked. Where Fabric::sends_end_grants(), a SEND of the peer ends
+// every other one first. With memory windows each cycle binds a window again, after LOCAL_INV or after the
+// peer's SEND_WITH_INV. Ends early if the test fails.
 GrantCycles CycleGrants(FabricWorld& world, int cycles);
 
 }  // namespace hawser::fabric

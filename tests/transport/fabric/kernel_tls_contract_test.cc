@@ -86,8 +86,8 @@ TEST(KernelTlsFabricTest, AWornKeyEndsTheConnectionOnBothSides) {
 }  // namespace
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
-  // With room for two records, so that frames are cut, and a record waits for the rest of the one before. The tests above
-  // have buffers of the usual size.
+  // With room for two records, so that frames are cut, and a record waits for the rest of the one before. The
+  // tests above have buffers of the usual size.
   return {InKernel("KernelTlsWithTinyBuffers", {.send_buffer_bytes = 32768, .receive_buffer_bytes = 65536})};
 }
 

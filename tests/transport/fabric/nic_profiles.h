@@ -13,9 +13,9 @@
 #include "hawser/tests/softroce/nic/nic_behavior.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 
-// FakeVerbs as a NIC of each family, as far as its driver in the kernel and its provider in rdma-core say what a program sees.
-// The table is NicBehaviors(); nic_profiles.md names the file and the function of each entry. Nothing of it was measured on
-// hardware.
+// FakeVerbs as a NIC of each family, as far as its driver in the kernel and its provider in rdma-core say
+// what a program sees. The table is NicBehaviors(); nic_profiles.md names the file and the function of each
+// entry. Nothing of it was measured on hardware.
 namespace hawser::fabric {
 
 struct NicProfile {
@@ -36,8 +36,8 @@ inline void PrintTo(const NicProfile& nic, std::ostream* out) { *out << nic.name
 inline FakeVerbs::Options ToFakeVerbs(const NicBehavior& nic) {
   using Inline = NicBehavior::Inline;
   constexpr uint8_t kAgreed = 16;
-  // In an event of an InfiniBand or RoCE connection, the depths that the peer asks for or has agreed to. In a request over
-  // iWARP the maxima of the driver, or nothing.
+  // In an event of an InfiniBand or RoCE connection, the depths that the peer asks for or has agreed to. In a
+  // request over iWARP the maxima of the driver, or nothing.
   const auto requested = [&](bool lacks) -> uint8_t {
     if (lacks) return 0;
     return nic.iwarp ? static_cast<uint8_t>(std::min(nic.responder_depth_max, nic.initiator_depth_max))

@@ -31,8 +31,8 @@ bool Eventually(const Condition& condition) {
   return true;
 }
 
-// Owes an acknowledgement from its first event on, and still owes it after Acknowledge(), as if its socket were full. During
-// that event another thread falls asleep in Wait().
+// Owes an acknowledgement from its first event on, and still owes it after Acknowledge(), as if its socket
+// were full. During that event another thread falls asleep in Wait().
 class FullSource final : public CompletionSource {
  public:
   FullSource(TcpCompletionQueue& queue, const TcpFabricCounters& counters)

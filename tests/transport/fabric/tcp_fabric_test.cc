@@ -262,7 +262,8 @@ TEST_F(TcpFabricTest, AReceiveThatIsBeingFilledIsNotWithdrawn) {
 
 // While a SEND waits for a receive, a socket that is full is watched for room only.
 TEST_F(TcpFabricTest, AFullSocketIsReadAgainAfterASendHasWaited) {
-  // When that timeout expires, epoll reports an error, and what has arrived is read before the connection ends.
+  // When that timeout expires, epoll reports an error, and what has arrived is read before the connection
+  // ends.
   FabricWorld world(Tcp(
       {.unacknowledged_timeout = 10 * kPatience, .send_buffer_bytes = 64 * 1024, .counters = &counters_}));
   constexpr uint32_t kMegabyte = 1024 * 1024;
@@ -343,8 +344,8 @@ TEST_F(TcpFabricTest, ARefusedConnectionSaysThatNobodyListens) {
                          ": connection refused (ECONNREFUSED): nothing listens there"));
 }
 
-// PROTOCOL.md: key and address of a SEND are 0. Whatever the caller left in the work request, or an earlier request
-// in its place of the queue, is not for the peer.
+// PROTOCOL.md: key and address of a SEND are 0. Whatever the caller left in the work request, or an earlier
+// request in its place of the queue, is not for the peer.
 TEST_F(TcpFabricTest, ASendNamesNoMemory) {
   Endpoint& b = world_.NewEndpoint(1, {.send_depth = 4});
   Stranger peer(world_);

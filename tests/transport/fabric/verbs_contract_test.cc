@@ -31,7 +31,8 @@
 namespace hawser::fabric {
 namespace {
 
-// The machine's libraries, and the keys of all memory that was registered through them. (The test has one thread.)
+// The machine's libraries, and the keys of all memory that was registered through them. (The test has one
+// thread.)
 class KeyRecorder {
  public:
   static KeyRecorder& Here() {
@@ -177,7 +178,8 @@ TEST(VerbsContractTest, GrantsAreMadeUsedAndRevokedOverAndOver) {
   }
 }
 
-// The drivers do not say which devices need the registrations of VerbsSinks. This test shows it. siw does not need them.
+// The drivers do not say which devices need the registrations of VerbsSinks. This test shows it. siw does not
+// need them.
 TEST(VerbsContractTest, AnIwarpDeviceThatNeedsNoRegistrationOfASinkFillsItAllTheSame) {
   if (std::getenv("HAWSER_TEST_NIC") != nullptr) {
     GTEST_SKIP() << "the stand-in for a NIC stops a process that READs into such a sink over iWARP";

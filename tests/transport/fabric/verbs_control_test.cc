@@ -1,5 +1,6 @@
-// What the control thread of a device does for its pollers: commands that may take long hold no Poll(), and whatever
-// happens while they are under way, nothing leaks (~FakeVerbs() counts) and no memory is used too long.
+// What the control thread of a device does for its pollers: commands that may take long hold no Poll(), and
+// whatever happens while they are under way, nothing leaks (~FakeVerbs() counts) and no memory is used too
+// long.
 
 #include <netinet/in.h>
 #include <sys/eventfd.h>
@@ -363,7 +364,8 @@ TEST(VerbsControlTest, DrainFollowsTheMoveToError) {
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed)));
 }
 
-// A failed request is reported with its reason, and receives complete, while the control thread still revokes grants.
+// A failed request is reported with its reason, and receives complete, while the control thread still revokes
+// grants.
 TEST(VerbsControlTest, WhatTheEndFlushesDoesNotWaitForTheGrants) {
   for (const bool windows : {true, false}) {
     FakeWorld world({.windows = windows}, kSmall);
@@ -391,7 +393,8 @@ TEST(VerbsControlTest, WhatTheEndFlushesDoesNotWaitForTheGrants) {
   }
 }
 
-// siw completes a SEND before the READ that was posted before it. A success says that all before it has succeeded, too.
+// siw completes a SEND before the READ that was posted before it. A success says that all before it has
+// succeeded, too.
 TEST(VerbsControlTest, OverIwarpNoSuccessComesBeforeTheFailureOfAnEarlierRequest) {
   FakeWorld world({.iwarp = true, .windows = false}, kSmall);
   ASSERT_THAT(world.qp->Grant(world.At(0, 10), QueuePair::Access::kRead), IsOk());
@@ -413,7 +416,8 @@ TEST(VerbsControlTest, OverIwarpNoSuccessComesBeforeTheFailureOfAnEarlierRequest
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(1, kFlushed), CompletionIs(2, kSuccess)));
 }
 
-// A device that does not deregister a grant even at the end: its memory stays the fabric's until the ibv_qp is destroyed.
+// A device that does not deregister a grant even at the end: its memory stays the fabric's until the ibv_qp
+// is destroyed.
 TEST(VerbsControlTest, RevocationThatTheDeviceRefusesAtTheEndCompletesWhenTheQueuePairIsDestroyed) {
   for (const bool disconnects_first : {false, true}) {
     FakeWorld world({.windows = false}, kSmall);
@@ -710,8 +714,9 @@ TEST(VerbsControlTest, ConnectionEndsWhileARegistrationIsRevoked) {
   }
 }
 
-// Some providers free an ibv_qp without the lock under which they poll its ibv_cq, so no thread polls that meanwhile. What has
-// arrived before the end of another connection on it waits, and so does that end. Nothing turns meanwhile.
+// Some providers free an ibv_qp without the lock under which they poll its ibv_cq, so no thread polls that
+// meanwhile. What has arrived before the end of another connection on it waits, and so does that end. Nothing
+// turns meanwhile.
 TEST(VerbsControlTest, WhatArrivedBeforeTheEndOfAConnectionComesBeforeIt) {
   ControlWorld world({.iwarp = true, .windows = false});
   rdma_cm_id* const id = world.verbs.newest_id;
@@ -977,8 +982,8 @@ std::recursive_mutex LockedVerbs::mutex;
 VerbsLibrary LockedVerbs::real;
 ibv_context_ops LockedVerbs::ops;
 
-// Where a thread waits while its process forks. It holds no lock of abseil's meanwhile, not even one inside of absl::Mutex: whether a
-// child could take that would depend on the moment.
+// Where a thread waits while its process forks. It holds no lock of abseil's meanwhile, not even one inside
+// of absl::Mutex: whether a child could take that would depend on the moment.
 class Halt {
  public:
   // On the thread. Returns after End().
@@ -1016,8 +1021,8 @@ class VerbsForkTest : public ::testing::Test {
   Halt halt_;
 };
 
-// The child has the parent's objects and none of its threads, and the parent's is in the middle of a command, with others
-// behind it.
+// The child has the parent's objects and none of its threads, and the parent's is in the middle of a command,
+// with others behind it.
 TEST_F(VerbsForkTest, ChildDestroysWhatTheControlThreadOfItsParentWorksOn) {
   auto fabric = NewVerbsFabric({.device = "fake0", .library = locked_.library()}).value();
   auto device = VerbsDevice::Open(*locked_.library(), "fake0").value();
@@ -1131,8 +1136,8 @@ TEST_P(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
       << "there it may take as long as the peer";
 }
 
-// Over iWARP the kernel waits for the peer's answer when the id is destroyed (iw_destroy_cm_id()), though rdma_connect() has
-// returned.
+// Over iWARP the kernel waits for the peer's answer when the id is destroyed (iw_destroy_cm_id()), though
+// rdma_connect() has returned.
 TEST(VerbsThreadsTest, OverIwarpASilentPeerHoldsOnlyTheThreadOfItsOwnConnection) {
   FakeVerbs verbs({.iwarp = true, .windows = false});
   verbs.silent = true;

@@ -76,8 +76,8 @@ TEST_P(VerbsPostingOnNicTest, AFailedReceiveHasNoLength) {
   EXPECT_EQ(world.completions[0].byte_len, 0u);
 }
 
-// Which fields a work request has depends on its opcode. No provider is given others, whatever the caller left there. (The
-// rkey of a SEND is a grant that it ends; see below.)
+// Which fields a work request has depends on its opcode. No provider is given others, whatever the caller
+// left there. (The rkey of a SEND is a grant that it ends; see below.)
 TEST_P(VerbsPostingOnNicTest, ASendNamesNoMemory) {
   FakeWorld world(nic());
   const Sge sges[] = {world.At(0, 300)};
@@ -862,7 +862,8 @@ TEST(VerbsPostingTest, TheReadDepthIsBoundedByTheDeviceAndThenByThePeer) {
   EXPECT_EQ(world.qp->read_depth(), 4u);
 }
 
-// erdma leaves both depths out of the answer, irdma one out of the request. Of 0 no large message could pass, ever.
+// erdma leaves both depths out of the answer, irdma one out of the request. Of 0 no large message could pass,
+// ever.
 TEST(VerbsPostingTest, OnIwarpAReadDepthOf0IsNotSaid) {
   for (const auto& [depths, agreed] :
        {std::pair(FakeVerbs::Depths{0, 0}, 16), std::pair(FakeVerbs::Depths{5, 0}, 5),
@@ -985,7 +986,8 @@ TEST(VerbsPostingTest, OnIwarpGrantsAreRegistrationsWhateverWindowsTheDeviceHas)
   EXPECT_THAT(world.completions, ElementsAre(CompletionIs(77, kSuccess)));
 }
 
-// bnxt_re: the kernel advertises windows, its provider has none. mana: it allocates them, and refuses to bind them.
+// bnxt_re: the kernel advertises windows, its provider has none. mana: it allocates them, and refuses to bind
+// them.
 TEST(VerbsPostingTest, WindowsThatTheProviderDoesNotHaveAreNotUsed) {
   const FakeVerbs::Options providers[] = {
       {.allocates_windows = false},

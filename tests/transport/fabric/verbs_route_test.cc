@@ -97,8 +97,8 @@ TEST_F(VerbsRouteTest, TheMacOfAPortIsThatOfItsGid) {
   EXPECT_EQ(VerbsDeviceOf(Ip("127.0.0.1"), sysfs_), "cxgb4_0");
 }
 
-// Each place is a file, a NIC has 256, and they are looked at for each dial. So the search goes past many empty ones in
-// a row only if it has found nothing elsewhere.
+// Each place is a file, a NIC has 256, and they are looked at for each dial. So the search goes past many
+// empty ones in a row only if it has found nothing elsewhere.
 TEST_F(VerbsRouteTest, GidsBehindManyEmptyPlacesAreLookedForLast) {
   const auto fill = [&](const std::string& device, int count) {
     for (int i = 0; i < count; ++i) Gid(device, "1", std::to_string(i), "");

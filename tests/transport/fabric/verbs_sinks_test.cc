@@ -1,5 +1,5 @@
-// What the device may write on behalf of a peer, and for how long: the sinks of READs, on a device that needs them
-// registered for that.
+// What the device may write on behalf of a peer, and for how long: the sinks of READs, on a device that needs
+// them registered for that.
 
 #include <netinet/in.h>
 #include <sys/wait.h>
@@ -257,7 +257,8 @@ TEST(VerbsSinksTest, AnOpenSinkThatTheDeviceKeepsWritableIsNotGivenBack) {
   EXPECT_FALSE(world.qp->CloseSink(world.memory.data()));
   world.Poll();
   EXPECT_THAT(world.news.told, ElementsAre("established", "disconnected"));
-  // Its memory is the caller's when the queue pair is destroyed, so the ibv_qp goes first, although nothing is posted.
+  // Its memory is the caller's when the queue pair is destroyed, so the ibv_qp goes first, although nothing
+  // is posted.
   world.verbs.hold_commands = true;
   world.qp.reset();
   EXPECT_TRUE(world.verbs.queue_pairs.empty());

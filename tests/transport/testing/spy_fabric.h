@@ -22,7 +22,8 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t pushes = 0;
     uint64_t taken_pushes = 0;
     uint64_t signaled_sends = 0;
-    // SENDs with a remote address, which only READs and pushes have, or an rkey on a fabric that has none there.
+    // SENDs with a remote address, which only READs and pushes have, or an rkey on a fabric that has none
+    // there.
     uint64_t sends_that_name_memory = 0;
     uint64_t sends_that_end_grants = 0;
     uint64_t reads = 0;

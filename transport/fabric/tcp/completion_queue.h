@@ -101,8 +101,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   // Counts the sockets that are full. While one is, each Poll() asks epoll.
   void CountBlocked(int change) { blocked_ += change; }
 
-  // The handshakes of TLS with peers that listeners have accepted, of which one takes 0.3 to 2 ms, by the server's key:
-  // one Poll() begins no more after so much time, so that the connections get their turns.
+  // The handshakes of TLS with peers that listeners have accepted, of which one takes 0.3 to 2 ms, by the
+  // server's key: one Poll() begins no more after so much time, so that the connections get their turns.
   bool HasTimeForHandshakes() const { return handshakes_ns_ < kHandshakesNsMax; }
   void CountHandshake(int64_t ns) { handshakes_ns_ += ns; }
 
@@ -122,10 +122,10 @@ class TcpCompletionQueue final : public CompletionQueue {
   // many polls that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn.
   static constexpr uint32_t kIdlePollsOwing = 4;
   static constexpr uint32_t kPollsOwing = 64;
-  // A source that has more completions than a Poll() takes has so many Poll()s in a row before the next one has
-  // its turn: enough, at 16 each, that what answers the 64 requests of one peer leaves with one system call,
-  // though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each takes long,
-  // turns are as much shorter.
+  // A source that has more completions than a Poll() takes has so many Poll()s in a row before the next one
+  // has its turn: enough, at 16 each, that what answers the 64 requests of one peer leaves with one system
+  // call, though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each
+  // takes long, turns are as much shorter.
   static constexpr uint32_t kPollsInARow = 8;
   static constexpr int64_t kHandshakesNsMax = 500'000;
   // Sources that one Poll() without room for completions asks for news; ends that one Poll() tells of.

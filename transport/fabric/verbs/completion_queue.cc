@@ -304,8 +304,8 @@ absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
                      " has at most ", max, " entries"));
   }
   auto cq = std::make_unique<Cq>();
-  // On a software device the largest at once: its rings pin nothing. Small ones would soon bring libsiw to the object whose
-  // mapping begins at page 144, which it takes for an error (SIW_INVAL_UOBJ_KEY, 0x90000).
+  // On a software device the largest at once: its rings pin nothing. Small ones would soon bring libsiw to
+  // the object whose mapping begins at page 144, which it takes for an error (SIW_INVAL_UOBJ_KEY, 0x90000).
   if (IsSoftware(device_->attr(), device_->iwarp())) index = rings::kLargest;
   const uint32_t wanted = std::max(entries, std::min(rings::CompletionQueueEntries(depth_, index), max));
   const int vectors = std::max(device_->context()->num_comp_vectors, 1);

@@ -57,8 +57,8 @@ class VerbsSource {
 // One thread at a time calls Poll(). Wait() may run at the same time. Both poll an ibv_cq, under a mutex:
 // Wait() keeps the completions that it finds after arming for the next Poll(), in order.
 //
-// Commands of its sources run on the device's control thread (RunCommand()), and Notify() brings back the result. What
-// they use here they may call from there. The destructor waits for them.
+// Commands of its sources run on the device's control thread (RunCommand()), and Notify() brings back the
+// result. What they use here they may call from there. The destructor waits for them.
 class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHandler {
  public:
   static absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> Create(std::shared_ptr<VerbsDevice> device,
@@ -85,14 +85,14 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void Leave();
   void LeaveSoon();  // Leave(), in a later call on the thread of this queue. From any thread.
 
-  // Runs `command` on the control thread of the device, after the earlier ones; or, if `alone` is not null, on a thread for
-  // that key, after the earlier ones with it. This queue, its channel and the device exist until it has run and was
-  // destroyed.
+  // Runs `command` on the control thread of the device, after the earlier ones; or, if `alone` is not null,
+  // on a thread for that key, after the earlier ones with it. This queue, its channel and the device exist
+  // until it has run and was destroyed.
   void RunCommand(const void* alone, absl::AnyInvocable<void()> command);
 
-  // A connection of the device has this address. If the driver cannot take a device from its users, as software
-  // devices cannot, only the ids that are bound to it are notified of its removal, and it waits for all users. So
-  // one such id always exists.
+  // A connection of the device has this address. If the driver cannot take a device from its users, as
+  // software devices cannot, only the ids that are bound to it are notified of its removal, and it waits for
+  // all users. So one such id always exists.
   void BindSentinel(const SocketAddress& local);
   // OnTryAgain() of all sources will be called.
   void TryLater() { SetTryTimer(true); }
@@ -100,11 +100,12 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Adds a completion of no device, after the earlier ones. Fills in its qp_num.
   void Deliver(uint32_t token, const Completion& completion);
 
-  // Collects the completions of `cq`, if it is not null, for later polls to deliver. False: no thread may poll it at the
-  // moment, see BeforeDestruction(); OnTurn() of the source with `token` is called when one may.
+  // Collects the completions of `cq`, if it is not null, for later polls to deliver. False: no thread may
+  // poll it at the moment, see BeforeDestruction(); OnTurn() of the source with `token` is called when one
+  // may.
   bool Collect(ibv_cq* cq, uint32_t token);
-  // Enclose the destruction of an ibv_qp of `cq`, which would lose its completions: both collect them. From any thread.
-  // `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
+  // Enclose the destruction of an ibv_qp of `cq`, which would lose its completions: both collect them. From
+  // any thread. `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
   void BeforeDestruction(ibv_cq* cq, bool exclusive);
   void AfterDestruction(ibv_cq* cq, bool exclusive);
   // Held by a thread that destroys such an ibv_qp.

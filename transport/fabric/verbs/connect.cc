@@ -26,9 +26,9 @@ absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
 }
 
-// The private data `received` of a rejection, if the peer sent it. Where a port is closed, two drivers for iWARP hand back
-// `sent`, what this side sent: irdma as it is (irdma_get_cmevent_info()), qedr behind a header of 4 bytes
-// (qed_iwarp_mpa_v2_set_private()).
+// The private data `received` of a rejection, if the peer sent it. Where a port is closed, two drivers for
+// iWARP hand back `sent`, what this side sent: irdma as it is (irdma_get_cmevent_info()), qedr behind a
+// header of 4 bytes (qed_iwarp_mpa_v2_set_private()).
 absl::string_view OfPeer(absl::string_view received, absl::string_view sent, bool iwarp) {
   const bool handed_back = iwarp && !sent.empty() && absl::EndsWith(received, sent) &&
                            (received.size() == sent.size() || received.size() == sent.size() + 4);
@@ -236,7 +236,8 @@ void VerbsQueuePair::OnAskedToConnect(const absl::Status& result) {
   LeaveConnectThread();
 }
 
-// Until rdma_connect() has returned and the peer has answered, a command of this queue pair may wait for the peer.
+// Until rdma_connect() has returned and the peer has answered, a command of this queue pair may wait for the
+// peer.
 void VerbsQueuePair::LeaveConnectThread() {
   if (connect_returned_ && state_ == State::kEstablished) connects_alone_ = false;
 }
@@ -562,7 +563,8 @@ bool VerbsQueuePair::ForceFlush() {
   return true;
 }
 
-// Called when no flush is expected. Has the ibv_qp destroyed: after that the device does not touch its memory any more.
+// Called when no flush is expected. Has the ibv_qp destroyed: after that the device does not touch its memory
+// any more.
 void VerbsQueuePair::Abandon() {
   if (!entered_ || std::exchange(abandoned_, true)) return;
   qp_num_ = number_;  // The device may soon reuse the number of the ibv_qp.

@@ -12,15 +12,16 @@
 
 namespace hawser::fabric {
 
-// Carries out the control commands of one device: those that create, change or destroy its queue pairs, allocate and free
-// memory windows, deregister grants, and answer, connect and destroy rdma_cm_ids. A NIC takes 20 to 200 us for each, and
-// some wait for the kernel. A poller that carried them out itself would complete no calls meanwhile: for seconds, when a
-// host with a thousand connections dies.
+// Carries out the control commands of one device: those that create, change or destroy its queue pairs,
+// allocate and free memory windows, deregister grants, and answer, connect and destroy rdma_cm_ids. A NIC
+// takes 20 to 200 us for each, and some wait for the kernel. A poller that carried them out itself would
+// complete no calls meanwhile: for seconds, when a host with a thousand connections dies.
 //
-// What the poller still does itself: it makes ids, has them resolved, rejects what it does not accept, has ids of listeners
-// and of its own; allocates a window when the stock is empty; registers a grant on a device without windows, and
-// deregisters grants when this thread is far behind; registers and deregisters the sinks of READs over iWARP; and destroys
-// an ibv_qp whose queue pair is destroyed while work requests are outstanding.
+// What the poller still does itself: it makes ids, has them resolved, rejects what it does not accept, has
+// ids of listeners and of its own; allocates a window when the stock is empty; registers a grant on a device
+// without windows, and deregisters grants when this thread is far behind; registers and deregisters the sinks
+// of READs over iWARP; and destroys an ibv_qp whose queue pair is destroyed while work requests are
+// outstanding.
 class VerbsExecutor {
  public:
   virtual ~VerbsExecutor() = default;
@@ -32,8 +33,8 @@ class VerbsExecutor {
 
 // A thread for the commands of one device. It starts with the first command.
 // Thread:   any; commands run on the thread of this object, one at a time.
-// Lifetime: the destructor waits until every command has run. It must not run on the thread itself. A child after fork()
-//           has no such thread, and must not use or destroy this.
+// Lifetime: the destructor waits until every command has run. It must not run on the thread itself. A child
+//           after fork() has no such thread, and must not use or destroy this.
 // Failure:  if the system has no thread left, Run() calls the command itself, and the next Run() tries again.
 class VerbsControlThread final : public VerbsExecutor {
  public:
@@ -52,19 +53,20 @@ class VerbsControlThread final : public VerbsExecutor {
   std::thread thread_ ABSL_GUARDED_BY(mutex_);  // Not joinable: not started yet.
 };
 
-// Threads for queue pairs that connect over iWARP: one for each, as long as it has commands. There rdma_connect() (siw:
-// siw_connect() in siw_cm.c) or rdma_destroy_id() of an id that is connecting (all: iw_destroy_cm_id() in iwcm.c) waits for
-// the peer, for two minutes if no host has that address. On the thread of the device that would hold every other queue pair.
+// Threads for queue pairs that connect over iWARP: one for each, as long as it has commands. There
+// rdma_connect() (siw: siw_connect() in siw_cm.c) or rdma_destroy_id() of an id that is connecting (all:
+// iw_destroy_cm_id() in iwcm.c) waits for the peer, for two minutes if no host has that address. On the
+// thread of the device that would hold every other queue pair.
 // Thread:   any.
-// Lifetime: the destructor waits until every command has run. It must not run in a command. A child after fork() must not
-//           use or destroy this.
+// Lifetime: the destructor waits until every command has run. It must not run in a command. A child after
+//           fork() must not use or destroy this.
 class VerbsConnectThreads final {
  public:
   VerbsConnectThreads() = default;
   ~VerbsConnectThreads();
 
-  // Calls `command` once, after the earlier ones with this key. False: the system has no thread left, and `command` is as it
-  // was; none with this key is there.
+  // Calls `command` once, after the earlier ones with this key. False: the system has no thread left, and
+  // `command` is as it was; none with this key is there.
   bool Run(const void* key, absl::AnyInvocable<void()>& command);
 
  private:

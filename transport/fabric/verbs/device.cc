@@ -214,7 +214,8 @@ absl::StatusOr<VerbsDevice::Found> VerbsDevice::Find(const VerbsLibrary& verbs, 
       continue;
     }
     if (name.empty() && !HasActivePort(verbs, list[i], attr.phys_port_cnt)) continue;
-    // A device that makes no queue pairs is taken if there is no other: they may fail for a reason that passes.
+    // A device that makes no queue pairs is taken if there is no other: they may fail for a reason that
+    // passes.
     kept_connects = !name.empty() || MakesQueuePairs(verbs, *list[i]);
     if (kept != nullptr && !kept_connects) continue;
     kept = list[i];

@@ -59,9 +59,9 @@ class VerbsDevice {
  public:
   // The device `name` (see VerbsFabricOptions::device). The same object as before, while that lives.
   // NotFound: there is none, or none of that name; lists those that there are. PermissionDenied: it cannot be
-  // opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active. FailedPrecondition: this
-  // is a child after fork(), and an ancestor has opened one, even if it is closed now; or CheckAttributes() refuses the
-  // device. Without a name, a device that is refused is passed over.
+  // opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active.
+  // FailedPrecondition: this is a child after fork(), and an ancestor has opened one, even if it is closed
+  // now; or CheckAttributes() refuses the device. Without a name, a device that is refused is passed over.
   static absl::StatusOr<std::shared_ptr<VerbsDevice>> Open(const VerbsLibrary& verbs, std::string name);
   ~VerbsDevice();
 
@@ -73,11 +73,12 @@ class VerbsDevice {
   const std::string& name() const { return name_; }
   bool iwarp() const { return iwarp_; }
   int numa_node() const { return numa_node_; }  // As Fabric::numa_node().
-  // Grants can be memory windows of type 2B, which is the default (see VerbsFabricOptions). Found by a trial when the
-  // device was first opened. One that could not be made is made when the device is opened again.
+  // Grants can be memory windows of type 2B, which is the default (see VerbsFabricOptions). Found by a trial
+  // when the device was first opened. One that could not be made is made when the device is opened again.
   bool has_windows() const { return HasWindows(attr_, iwarp_, windows_trial()); }
   bool uses_windows() const { return UsesWindows(attr_, iwarp_, windows_trial()); }
-  // As that of VerbsFabricOptions::warn, for a fabric that grants by windows. The first call returns it, if there is one.
+  // As that of VerbsFabricOptions::warn, for a fabric that grants by windows. The first call returns it, if
+  // there is one.
   std::string TakeWarning();
 
   uint32_t read_depth_max() const { return ReadDepthMax(attr_); }
@@ -130,10 +131,12 @@ class VerbsDevice {
   // For VerbsCompletionQueue::RunCommand(), which see: whatever `command` uses outlives it.
   void RunCommand(const void* alone, absl::AnyInvocable<void()> command);
 
-  // Empty on rxe. There a window must not be older than the ibv_qp that it is bound to: when a process is killed, the
-  // kernel destroys its newest objects first, and rxe waits 50 s for the release of a window that is bound.
+  // Empty on rxe. There a window must not be older than the ibv_qp that it is bound to: when a process is
+  // killed, the kernel destroys its newest objects first, and rxe waits 50 s for the release of a window that
+  // is bound.
   VerbsWindowStock& windows() { return windows_; }
-  // A memory window of type 2: from the stock. If that is empty, this allocates one, which is a command to the device.
+  // A memory window of type 2: from the stock. If that is empty, this allocates one, which is a command to
+  // the device.
   absl::StatusOr<ibv_mw*> TakeWindow();
 
  private:

@@ -21,20 +21,20 @@ namespace hawser::fabric {
 
 class VerbsQueuePair;
 
-// What one VerbsQueuePair has of the device: the ibv_qp, and what is left of its grants. Its members create, move and
-// destroy them, and the rdma_cm_id with them. The queue pair calls them in commands of the control thread, but for
-// SetAckTimeout() of a new id: they are commands to the device, and may block. The commands of one queue pair run one after
-// the other.
+// What one VerbsQueuePair has of the device: the ibv_qp, and what is left of its grants. Its members create,
+// move and destroy them, and the rdma_cm_id with them. The queue pair calls them in commands of the control
+// thread, but for SetAckTimeout() of a new id: they are commands to the device, and may block. The commands
+// of one queue pair run one after the other.
 //
 //   used by         | until the command Create() has ended | then                | from the last command on
-//   the ibv_qp      | the command                          | the queue pair      | that command, which destroys it
-//   the rdma_cm_id  | the queue pair made it, or took it from a request; a command may use it meanwhile; the last
-//                   | command destroys it
+//   the ibv_qp      | the command                          | the queue pair      | that command; destroys it
+//   the rdma_cm_id  | the queue pair made it, or took it from a request; a command may use it meanwhile; the
+//                   | last command destroys it
 //
 // The queue pair posts to the ibv_qp, and nothing else; commands move it.
 // Thread:   each member function says so.
-// Lifetime: shared by its queue pair and the commands that were given. The queue pair may be destroyed first; then the
-//           commands find ended(), skip what is left to do, and the last one destroys everything.
+// Lifetime: shared by its queue pair and the commands that were given. The queue pair may be destroyed first;
+//           then the commands find ended(), skip what is left to do, and the last one destroys everything.
 class VerbsDeviceQp final : public AsyncEventHandler {
  public:
   // `token`: of the queue pair, to notify. `sends`, `receives`: the entries of its queues.
@@ -62,15 +62,17 @@ class VerbsDeviceQp final : public AsyncEventHandler {
     uint64_t wr_id;
     int error = 0;  // Of ibv_dereg_mr().
   };
-  // What the next RevokeAll(), EnterError() or Destroy() deregisters. True: the first of its kind, so a command must follow.
-  // Never waits.
+  // What the next RevokeAll(), EnterError() or Destroy() deregisters. True: the first of its kind, so a
+  // command must follow. Never waits.
   bool Revoke(const Revocation& revocation);
-  // Deregisters those now, on this thread. False: a command is changing the ibv_qp at the moment, so this does nothing.
+  // Deregisters those now, on this thread. False: a command is changing the ibv_qp at the moment, so this
+  // does nothing.
   bool TryRevokeAll();
   // Those that were deregistered, or could not be; the latter are tried again at the end.
   std::vector<Revocation> TakeRevoked();
 
-  // The results of commands, for the queue pair: what it calls with the result, and that. Report() notifies it.
+  // The results of commands, for the queue pair: what it calls with the result, and that. Report() notifies
+  // it.
   using Then = void (VerbsQueuePair::*)(const absl::Status& result);
   using Result = std::pair<Then, absl::Status>;
   void Report(Result result);
@@ -85,18 +87,19 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   // rdma_accept() was called: the peer cannot be rejected any more.
   bool answered() const { return answered_.load(std::memory_order_acquire); }
 
-  // Destroys the ibv_qp, so that the device does not touch its memory any more, and releases the grants. Waits for a
-  // member that is changing the ibv_qp at the moment.
+  // Destroys the ibv_qp, so that the device does not touch its memory any more, and releases the grants.
+  // Waits for a member that is changing the ibv_qp at the moment.
   void Destroy();
 
   // --- Commands. `what` begins the text of an error.
 
-  // Moves the id to the completion queue's channel, with the context of the queue pair. `from`: the channel that brought
-  // it, which lives until the id is here, or destroyed.
+  // Moves the id to the completion queue's channel, with the context of the queue pair. `from`: the channel
+  // that brought it, which lives until the id is here, or destroyed.
   absl::Status TakeOver(rdma_cm_id* id, std::shared_ptr<VerbsEventChannel> from, absl::string_view what);
   void SetAckTimeout(rdma_cm_id* id);
 
-  // Creates the ibv_qp and moves it to INIT. `accepted`: `id` is a peer's request. After an error there may be one.
+  // Creates the ibv_qp and moves it to INIT. `accepted`: `id` is a peer's request. After an error there may
+  // be one.
   absl::Status Create(rdma_cm_id* id, bool accepted, absl::string_view what);
   // Moves it on to RTS, at the side that has connected, and adopts what the peer's NIC offers.
   absl::Status Establish(rdma_cm_id* id, absl::string_view what);
@@ -106,7 +109,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
 
   void RevokeAll();
 
-  // Moves it to ERR if `move`, and releases what Release() was given. Internal: not all of that; Destroy() tries again.
+  // Moves it to ERR if `move`, and releases what Release() was given. Internal: not all of that; Destroy()
+  // tries again.
   absl::Status EnterError(bool move);
   void DestroyId(rdma_cm_id* id);
 
@@ -138,8 +142,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   std::atomic<bool> answered_ = false;
   std::atomic<uint32_t> async_events_ = 0;
 
-  // Held while the ibv_qp is created, moved or destroyed. Not during calls of the connection manager: rdma_connect()
-  // over iWARP takes as long as connecting does.
+  // Held while the ibv_qp is created, moved or destroyed. Not during calls of the connection manager:
+  // rdma_connect() over iWARP takes as long as connecting does.
   mutable Mutex mutex_;
   ibv_qp* qp_ ABSL_GUARDED_BY(mutex_) = nullptr;
   ibv_cq* cq_ ABSL_GUARDED_BY(mutex_) =

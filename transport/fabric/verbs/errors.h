@@ -16,13 +16,13 @@
 // cause, what to try.
 namespace hawser::fabric {
 
-// "`what`: `call`: invalid argument (EINVAL): `advice`". `error`: an errno, of either sign. 0: the call failed, and some
-// providers set no errno then. It is taken for EINVAL, and the text says so.
+// "`what`: `call`: invalid argument (EINVAL): `advice`". `error`: an errno, of either sign. 0: the call
+// failed, and some providers set no errno then. It is taken for EINVAL, and the text says so.
 absl::Status VerbsError(absl::string_view what, absl::string_view call, int error,
                         absl::string_view advice = "");
 
-// For ENOMEM of a call after which the device may reach memory of the process: "the memlock limit (ulimit -l) is
-// ...".
+// For ENOMEM of a call after which the device may reach memory of the process: "the memlock limit (ulimit -l)
+// is ...".
 std::string MemlockAdvice();
 
 // ibv_reg_mr() of `length_bytes` failed. Knows about the memlock limit and children after fork().
@@ -32,12 +32,14 @@ absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int 
 // RDMA_CM_EVENT_REJECTED: Unavailable.
 absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status);
 
-// Connecting to `peer` ended with RDMA_CM_EVENT_REJECTED, and this status. `with_data`: the event has private data of the peer.
+// Connecting to `peer` ended with RDMA_CM_EVENT_REJECTED, and this status. `with_data`: the event has private
+// data of the peer.
 // PermissionDenied: the peer's program rejected. Otherwise Unavailable: nothing listens there, for example.
 //
-// Over iWARP a rejection by the peer's program arrives as ECONNREFUSED with irdma, cxgb4 and qedr, and a closed port as
-// ECONNRESET. With siw and erdma both the rejection and what ends before it are ECONNRESET, and with erdma a closed port is, too.
-// There only private data tells them apart, so a rejection over iWARP always has some: see RejectionData().
+// Over iWARP a rejection by the peer's program arrives as ECONNREFUSED with irdma, cxgb4 and qedr, and a
+// closed port as ECONNRESET. With siw and erdma both the rejection and what ends before it are ECONNRESET,
+// and with erdma a closed port is, too. There only private data tells them apart, so a rejection over iWARP
+// always has some: see RejectionData().
 absl::Status RejectedError(absl::string_view what, int status, bool iwarp, bool with_data);
 
 // What rdma_reject() is given for the private data `reason`: over iWARP one zero if it is empty.

@@ -53,14 +53,15 @@ class VerbsEventChannel {
 // What its events say of whom they are for. From any thread, while another takes an event of the id.
 void SetContext(rdma_cm_id& id, void* context);
 
-// The READ depth of a connection, in each direction: the least of `own`, which this side's device can do, and of the two
-// depths in `event`, which is the peer's request or answer.
+// The READ depth of a connection, in each direction: the least of `own`, which this side's device can do, and
+// of the two depths in `event`, which is the peer's request or answer.
 //
-// On iWARP a depth of 0 in an event means that the driver does not say it: erdma leaves both out of the answer
-// (erdma_cm_upcall()), irdma and i40iw leave `ord` out of the request (irdma_send_cm_event()). What the peer can do is
-// not needed for safety: the device holds back the READs beyond what it has agreed with the other device in the MPA
-// handshake (irdma, cxgb4, qedr, siw: RFC 6581), or beyond its fixed depth, which is the same on both sides, as erdma
-// connects to erdma only. On InfiniBand and RoCE the two depths are those of the peer's message, and 0 means no READs.
+// On iWARP a depth of 0 in an event means that the driver does not say it: erdma leaves both out of the
+// answer (erdma_cm_upcall()), irdma and i40iw leave `ord` out of the request (irdma_send_cm_event()). What
+// the peer can do is not needed for safety: the device holds back the READs beyond what it has agreed with
+// the other device in the MPA handshake (irdma, cxgb4, qedr, siw: RFC 6581), or beyond its fixed depth, which
+// is the same on both sides, as erdma connects to erdma only. On InfiniBand and RoCE the two depths are those
+// of the peer's message, and 0 means no READs.
 uint32_t AgreedReadDepth(uint32_t own, const VerbsCmEvent& event, bool iwarp);
 
 // Of a resolved or bound id.

@@ -13,8 +13,9 @@
 namespace hawser::fabric {
 
 // Opens the device. NotFound: no RDMA libraries, no device, or none of that name. PermissionDenied: it cannot
-// be opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active. FailedPrecondition: a
-// child after fork() of a process that has opened one before; or the device lacks READs, or what `options` ask for.
+// be opened. InvalidArgument: it has no reliable connections. Unavailable: no port is active.
+// FailedPrecondition: a child after fork() of a process that has opened one before; or the device lacks
+// READs, or what `options` ask for.
 absl::StatusOr<std::shared_ptr<Fabric>> NewVerbsFabric(const VerbsFabricOptions& options = {});
 
 }  // namespace hawser::fabric

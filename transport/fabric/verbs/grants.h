@@ -16,23 +16,24 @@
 namespace hawser::fabric {
 
 // The memory that one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B. A
-// BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it back, unless
-// the peer has done so with a SEND_WITH_INV; nothing is pinned or mapped. These work requests wait here until
-// the queue pair posts them, in order, before its caller's next ones.
+// BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it back,
+// unless the peer has done so with a SEND_WITH_INV; nothing is pinned or mapped. These work requests wait
+// here until the queue pair posts them, in order, before its caller's next ones.
 //
 // They have places of their own in the send queue, fewer than all grants could need at once: a NIC pins the
 // memory of each place (see rings.h). Work requests without a place wait here, too, until
-// completions free some. A place is free once its work request, or a later one, has a completion. LOCAL_INV is
-// signaled. BIND_MW is not, unless half of the places are taken by work requests behind which nothing
-// signaled was posted. So if all places are taken, a completion that frees some always follows, whatever
-// the caller posts and signals.
+// completions free some. A place is free once its work request, or a later one, has a completion. LOCAL_INV
+// is signaled. BIND_MW is not, unless half of the places are taken by work requests behind which nothing
+// signaled was posted. So if all places are taken, a completion that frees some always follows, whatever the
+// caller posts and signals.
 //
-// Windows come from the stock of the device, are kept until the queue pair ends, and return there. One that may still be
-// bound then is deallocated.
+// Windows come from the stock of the device, are kept until the queue pair ends, and return there. One that
+// may still be bound then is deallocated.
 //
-// On a device without such windows (GrantKind::kRegistered) each grant is a registration of the range: slow, and
-// exact, but every queue pair of the protection domain may use it (see windows.h). A peer that guesses the rkey, the
-// address and the moment READs what was granted to another peer; a wrong guess ends its connection.
+// On a device without such windows (GrantKind::kRegistered) each grant is a registration of the range: slow,
+// and exact, but every queue pair of the protection domain may use it (see windows.h). A peer that guesses
+// the rkey, the address and the moment READs what was granted to another peer; a wrong guess ends its
+// connection.
 //
 // With GrantKind::kShared a grant to READ is the key of its region, which all peers may READ.
 // Thread:   that of the queue pair.
@@ -52,8 +53,8 @@ class VerbsGrants {
   // True: the peer cannot use it any more. False: it can until the LOCAL_INV, now queued, has completed.
   bool Revoke(uint32_t rkey, uint64_t wr_id);
 
-  // The registration that is the grant, if it is one, for ibv_dereg_mr(): the peer can use it until then. OnDeregistered()
-  // follows. Null: it is a window, or none of this queue pair.
+  // The registration that is the grant, if it is one, for ibv_dereg_mr(): the peer can use it until then.
+  // OnDeregistered() follows. Null: it is a window, or none of this queue pair.
   ibv_mr* TakeRegistration(uint32_t rkey);
   void OnDeregistered() { --deregistering_; }
 
@@ -65,10 +66,11 @@ class VerbsGrants {
   void Fill(size_t i, ibv_send_wr& request, VerbsSendRing::Entry& entry) const;
   void OnPosted(size_t count);  // The first `count`. Their completions follow; the others are still queued.
 
-  // The device says that a SEND_WITH_INV of the peer has invalidated the window of `rkey`. Revoke() then needs no LOCAL_INV.
-  // A peer may do this earlier than is of use to it. The window is not bound anew, and the memory is not free, before
-  // Revoke(). Has no effect if no window is bound with exactly this key. False: a LOCAL_INV of it is queued or under way,
-  // which will fail. The peer had been told so late that it may not name the key any more.
+  // The device says that a SEND_WITH_INV of the peer has invalidated the window of `rkey`. Revoke() then
+  // needs no LOCAL_INV. A peer may do this earlier than is of use to it. The window is not bound anew, and
+  // the memory is not free, before Revoke(). Has no effect if no window is bound with exactly this key.
+  // False: a LOCAL_INV of it is queued or under way, which will fail. The peer had been told so late that it
+  // may not name the key any more.
   bool OnEnded(uint32_t rkey);
 
   // The LOCAL_INV of `window` has completed.
@@ -87,8 +89,8 @@ class VerbsGrants {
     bool gives_access() const { return !windows.empty() || !registrations.empty(); }
     void Add(Leftover more);
   };
-  // Everything, to be released without work requests: when the queue pair is in error and executes none any more, and
-  // before the ibv_qp is destroyed, since on rxe a bound window keeps it alive.
+  // Everything, to be released without work requests: when the queue pair is in error and executes none any
+  // more, and before the ibv_qp is destroyed, since on rxe a bound window keeps it alive.
   Leftover TakeAll();
 
  private:

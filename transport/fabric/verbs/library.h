@@ -70,13 +70,15 @@ namespace hawser::fabric {
 
 class VerbsExecutor;
 
-// ibv_reg_mr() as the macro of verbs.h is: access of IBV_ACCESS_OPTIONAL_RANGE goes to `extended`, ibv_reg_mr_iova2(), which
-// drops it where the kernel is too old for it. Null: the library is older than rdma-core 28, and it is dropped here.
+// ibv_reg_mr() as the macro of verbs.h is: access of IBV_ACCESS_OPTIONAL_RANGE goes to `extended`,
+// ibv_reg_mr_iova2(), which drops it where the kernel is too old for it. Null: the library is older than
+// rdma-core 28, and it is dropped here.
 ibv_mr* RegisterWithOptionalAccess(decltype(&::ibv_reg_mr) plain, decltype(&::ibv_reg_mr_iova2) extended,
                                    ibv_pd* pd, void* address, size_t length_bytes, int access);
 
 // libibverbs and librdmacm as a table of functions: opened at run time, so that one binary runs with and
-// without RDMA, and replaceable, so that a test can stand in for a NIC. ibv_reg_mr() takes optional access, see above.
+// without RDMA, and replaceable, so that a test can stand in for a NIC. ibv_reg_mr() takes optional access,
+// see above.
 struct VerbsLibrary {
 #define HAWSER_DECLARE(name) decltype(&::name) name = nullptr;
   HAWSER_IBVERBS_FUNCTIONS(HAWSER_DECLARE)

@@ -8,7 +8,8 @@
 namespace hawser::fabric {
 namespace {
 
-// Never REMOTE_WRITE: where the sink of a READ needs it, the sink has a registration of its own (VerbsSinks). Nor
+// Never REMOTE_WRITE: where the sink of a READ needs it, the sink has a registration of its own (VerbsSinks).
+// Nor
 // REMOTE_READ: grants let a peer READ single ranges, unless all peers share the region.
 int AccessOf(GrantKind grants) {
   switch (grants) {

@@ -187,8 +187,8 @@ absl::Status VerbsDeviceQp::EnterError(bool move) {
     attr.qp_state = IBV_QPS_ERR;
     verbs().ibv_modify_qp(qp_, &attr, IBV_QP_STATE);
   }
-  // Now, not when the ibv_qp is destroyed: the caller may deregister the memory once its revocations have completed, which
-  // fails while a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3) unbinds.
+  // Now, not when the ibv_qp is destroyed: the caller may deregister the memory once its revocations have
+  // completed, which fails while a window is bound to it (ibv_dereg_mr(3)). ibv_dealloc_mw(3) unbinds.
   ReleaseNow();
   return unreleased_.gives_access() ? absl::InternalError("ibv_dereg_mr() of a grant failed")
                                     : absl::OkStatus();

@@ -107,8 +107,8 @@ absl::Status VerbsQueuePair::NotUsable(absl::string_view call) const {
 absl::Status VerbsQueuePair::CheckSend(const SendWorkRequest& request) const {
   const ibv_device_attr& attr = device_.attr();
   const bool read = request.opcode == Opcode::kRead;
-  // A sink that is registered for the READ is one range. (On iWARP it has one entry anyway. siw accepts more, but fills
-  // only the first.)
+  // A sink that is registered for the READ is one range. (On iWARP it has one entry anyway. siw accepts more,
+  // but fills only the first.)
   const size_t read_sges_max = sinks_.enabled() ? 1 : static_cast<size_t>(std::max(attr.max_sge_rd, 0));
   const size_t sges_max =
       read && read_sges_max > 0 ? std::min(read_sges_max, device_.sge_max()) : device_.sge_max();
@@ -172,8 +172,8 @@ absl::Status VerbsQueuePair::BeginSinks(absl::Span<const SendWorkRequest> reques
   return absl::OkStatus();
 }
 
-// A READ no longer fills the sink with this number. False: the peer may still write there, so the queue pair has been
-// ended, and the READ is not complete before the ibv_qp is destroyed.
+// A READ no longer fills the sink with this number. False: the peer may still write there, so the queue pair
+// has been ended, and the READ is not complete before the ibv_qp is destroyed.
 bool VerbsQueuePair::EndSink(uint32_t number) {
   if (number == VerbsSinks::kNone) return true;
   const absl::Status ended = sinks_.End(number);
@@ -371,8 +371,8 @@ void VerbsQueuePair::Revoke(uint32_t rkey, uint64_t wr_id) {
   if (ibv_mr* const mr = grants_.TakeRegistration(rkey); mr != nullptr) {
     ++revoking_;
     const bool is_first = device_qp_->Revoke({mr, wr_id});
-    // The control thread is behind. A poller that grants faster than that deregisters does so itself, or grants would run
-    // out. It does not wait for a command that is under way.
+    // The control thread is behind. A poller that grants faster than that deregisters does so itself, or
+    // grants would run out. It does not wait for a command that is under way.
     if (revoking_ > options_.send_depth && device_qp_->TryRevokeAll()) return OnRevoked(absl::OkStatus());
     if (!is_first) return;  // The command that was given takes it along.
     return HandOver(
@@ -541,8 +541,8 @@ void VerbsQueuePair::FlushUntoldAndWaiting() {
   }
 }
 
-// A revocation that did not succeed is complete once the control thread has moved the ibv_qp to error and has released
-// the grants: until then the peer may have access, and the memory cannot be deregistered.
+// A revocation that did not succeed is complete once the control thread has moved the ibv_qp to error and has
+// released the grants: until then the peer may have access, and the memory cannot be deregistered.
 void VerbsQueuePair::FlushRevocation(uint64_t wr_id) {
   if (releasing_ || unreleased_) return revocations_.push_back(wr_id);
   DeliverFlushed(wr_id, Opcode::kRevoke);

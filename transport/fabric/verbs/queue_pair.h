@@ -26,17 +26,18 @@ namespace hawser::fabric {
 // An RC queue pair and its rdma_cm_id. Posting and completing are in queue_pair.cc, connecting and
 // ending in connect.cc, the states of the ibv_qp in qp_states.cc.
 //
-// The control thread of the device creates, moves and destroys the ibv_qp (VerbsDeviceQp), so none of these holds the
-// poller, but for what control_thread.h names. Each is a command, given by HandOver(); its result comes back in a later
-// Poll().
+// The control thread of the device creates, moves and destroys the ibv_qp (VerbsDeviceQp), so none of these
+// holds the poller, but for what control_thread.h names. Each is a command, given by HandOver(); its result
+// comes back in a later Poll().
 //
-// The ibv_qp is created when the route is resolved, or by Accept(); receives that were posted earlier wait for it.
-// After Disconnect() it is moved to error and flushes. A last signaled work request, posted then, shows when the
-// unsignaled sends have ended as well. The ibv_qp of a device that has failed is destroyed instead, and its
-// work requests completed.
+// The ibv_qp is created when the route is resolved, or by Accept(); receives that were posted earlier wait
+// for it. After Disconnect() it is moved to error and flushes. A last signaled work request, posted then,
+// shows when the unsignaled sends have ended as well. The ibv_qp of a device that has failed is destroyed
+// instead, and its work requests completed.
 //
-// The destructor leaves the destruction of the ibv_qp to the control thread, if nothing is outstanding. Otherwise it
-// destroys the ibv_qp itself; if the control thread is changing this very ibv_qp at that moment, it waits for that change.
+// The destructor leaves the destruction of the ibv_qp to the control thread, if nothing is outstanding.
+// Otherwise it destroys the ibv_qp itself; if the control thread is changing this very ibv_qp at that moment,
+// it waits for that change.
 class VerbsQueuePair final : public QueuePair, public VerbsSource {
  public:
   VerbsQueuePair(VerbsCompletionQueue& completion_queue, const VerbsMemory& memory,
@@ -96,8 +97,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsSource {
     Opcode opcode;
   };
 
-  // Gives `command` to the control thread. `then`, if not null, gets its result in a later Poll(), unless this is
-  // destroyed before that.
+  // Gives `command` to the control thread. `then`, if not null, gets its result in a later Poll(), unless
+  // this is destroyed before that.
   using Then = VerbsDeviceQp::Then;
   void HandOver(absl::AnyInvocable<absl::Status(VerbsDeviceQp&)> command, Then then);
   void TakeResults();

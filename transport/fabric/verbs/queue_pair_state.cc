@@ -9,7 +9,7 @@ VerbsQueuePairState::State VerbsQueuePairState::Next(State state, Event event) {
                   kNone = State::kImpossible;
   // clang-format off
   static constexpr State kNext[9][8] = {
-      //                  connect     accept      resolved   created      response  answered    connected     end
+      //                  connect     accept      resolved   created      response  answered    connected  end
       /* kIdle        */ {kResolving, kAnswering, kNone,     kNone,       kNone,    kNone,      kNone,        kError},
       /* kResolving   */ {kNone,      kNone,      kCreating, kNone,       kNone,    kNone,      kNone,        kError},
       /* kCreating    */ {kNone,      kNone,      kNone,     kConnecting, kNone,    kNone,      kNone,        kError},

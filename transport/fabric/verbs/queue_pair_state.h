@@ -5,9 +5,9 @@
 
 namespace hawser::fabric {
 
-// The states of a VerbsQueuePair, as a table. The control thread of the device carries out what takes long; see
-// VerbsDeviceQp. Its results come in the order of the commands, but may come after events of the connection manager that
-// follow from them. Late or repeated events of the connection manager are dropped
+// The states of a VerbsQueuePair, as a table. The control thread of the device carries out what takes long;
+// see VerbsDeviceQp. Its results come in the order of the commands, but may come after events of the
+// connection manager that follow from them. Late or repeated events of the connection manager are dropped
 // before any move. Only a bug of this library can lead to kImpossible.
 struct VerbsQueuePairState {
   enum class State : uint8_t {

@@ -9,8 +9,8 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kBasicBlock = 64;  // MLX5_SEND_WQE_BB
 constexpr uint64_t kDataSegment = 16;
 constexpr uint64_t kInlineHeader = 4;
-// A control segment, and the longest segments that any opcode has: those of a BIND_MW, which a queue pair made by
-// ibv_create_qp() always has room for. _sq_overhead(): 16 + 48 + 64 + 64.
+// A control segment, and the longest segments that any opcode has: those of a BIND_MW, which a queue pair
+// made by ibv_create_qp() always has room for. _sq_overhead(): 16 + 48 + 64 + 64.
 constexpr uint64_t kSendOverhead = 192;
 constexpr uint64_t kCompletion = 64;  // get_cqe_size()
 

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-// How many entries the rings of queue pairs and completion queues have, and how many bytes of memory a NIC pins
-// for them.
+// How many entries the rings of queue pairs and completion queues have, and how many bytes of memory a NIC
+// pins for them.
 //
-// The driver allocates a ring in the process, and the kernel pins it for the NIC (ib_umem_get()). So it counts
-// against the memlock limit (RLIMIT_MEMLOCK), beside registered memory. The rings of a software device (rxe,
-// siw) are the kernel's, and count nothing.
+// The driver allocates a ring in the process, and the kernel pins it for the NIC (ib_umem_get()). So it
+// counts against the memlock limit (RLIMIT_MEMLOCK), beside registered memory. The rings of a software device
+// (rxe, siw) are the kernel's, and count nothing.
 //
 // The sizes are those of mlx5, from its source (rdma-core 691953d, providers/mlx5/verbs.c); no NIC was asked.
 // Other families have other entries. Doorbell records, one page for 64 rings, are not counted.
@@ -33,9 +33,9 @@ constexpr uint64_t SendEntries(uint32_t send_depth, bool windows) {
 // See CompletionQueueEntries(): from this index on queues are as large as they get.
 constexpr size_t kLargest = 15;
 
-// The completion queue number `index`, from 0, of a poller whose first one has `first` entries: each has twice
-// the entries of the one before, because each is polled, up to 32,767. Drivers add 1 and round up to a power of
-// two, so sizes are one less than that.
+// The completion queue number `index`, from 0, of a poller whose first one has `first` entries: each has
+// twice the entries of the one before, because each is polled, up to 32,767. Drivers add 1 and round up to a
+// power of two, so sizes are one less than that.
 constexpr uint32_t CompletionQueueEntries(uint32_t first, size_t index) {
   constexpr uint64_t kMost = uint64_t{1} << 15;
   const uint64_t grown = (uint64_t{first} + 1) << std::min<size_t>(index, kLargest);

@@ -47,8 +47,8 @@ std::string InterfaceOf(const SocketAddress& local) {
   return "";
 }
 
-// A table of GIDs has up to 256 places, most of them empty, and each is a file. The kernel gives a new GID the first empty
-// place, so after so many empty ones in a row there is hardly another.
+// A table of GIDs has up to 256 places, most of them empty, and each is a file. The kernel gives a new GID
+// the first empty place, so after so many empty ones in a row there is hardly another.
 constexpr int kEmptyInARow = 16;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
@@ -69,8 +69,8 @@ std::vector<Gids> GidsOf(const std::string& folder, const std::vector<std::strin
   return all;
 }
 
-// RoCE: whether one of the GIDs belongs to that interface, or to a VLAN on it. Reads on from Gids::next, and no
-// more behind `empty_max` empty places in a row.
+// RoCE: whether one of the GIDs belongs to that interface, or to a VLAN on it. Reads on from Gids::next, and
+// no more behind `empty_max` empty places in a row.
 bool BelongTo(const std::string& interface, int empty_max, Gids& gids) {
   for (int empty = 0; empty < empty_max;) {
     std::ifstream file(absl::StrCat(gids.netdevs, gids.next));
@@ -90,9 +90,9 @@ std::string ReadWord(const std::string& path) {
   return word;
 }
 
-// iWARP: whether the device's GID is the MAC of the interface, `mac`, followed by zeros (irdma_iw_query_gid(),
-// erdma_query_gid(), c4iw_query_gid(), siw_query_gid()). A MAC of zeros, as that of lo, would be the GID of an empty place,
-// too.
+// iWARP: whether the device's GID is the MAC of the interface, `mac`, followed by zeros
+// (irdma_iw_query_gid(), erdma_query_gid(), c4iw_query_gid(), siw_query_gid()). A MAC of zeros, as that of
+// lo, would be the GID of an empty place, too.
 bool HasGidOfMac(const std::string& mac, const std::string& device_folder) {
   if (mac.size() != 17) return false;  // "02:42:ac:11:00:02"
   if (mac.find_first_not_of("0:") == std::string::npos) return false;
@@ -119,8 +119,8 @@ std::string VerbsDeviceOf(const SocketAddress& local, const std::string& sysfs) 
   for (const std::string& device : devices) {
     if (HasGidOfMac(mac, folder + device)) return device;
   }
-  // IPoIB: interface and device are functions of one piece of hardware. Hardware with several ports has several
-  // devices, and this folder does not name the right one.
+  // IPoIB: interface and device are functions of one piece of hardware. Hardware with several ports has
+  // several devices, and this folder does not name the right one.
   const std::vector<std::string> siblings =
       Entries(absl::StrCat(sysfs, "/class/net/", interface, "/device/infiniband"));
   if (siblings.size() == 1) return siblings.front();

@@ -13,18 +13,19 @@
 
 namespace hawser::fabric {
 
-// Memory windows of type 2 of one protection domain that are bound to nothing. Allocating and deallocating one are commands
-// to the device, so the control thread does both, and pollers take what is there. A window goes round:
+// Memory windows of type 2 of one protection domain that are bound to nothing. Allocating and deallocating
+// one are commands to the device, so the control thread does both, and pollers take what is there. A window
+// goes round:
 //
 //   device -> stock -> a queue pair, which binds and invalidates it again and again -> stock
 //
-// Once it is invalidated, any queue pair of its protection domain may bind it. One that may still be bound when its queue
-// pair ends is deallocated instead.
+// Once it is invalidated, any queue pair of its protection domain may bind it. One that may still be bound
+// when its queue pair ends is deallocated instead.
 // Thread: any.
 class VerbsWindowStock {
  public:
-  // What Fill() fills up to, and below which it should run again: a message of the usual size needs one window, and a
-  // connection keeps those that it has used.
+  // What Fill() fills up to, and below which it should run again: a message of the usual size needs one
+  // window, and a connection keeps those that it has used.
   static constexpr size_t kFull = 64;
   static constexpr size_t kLow = 32;
   // More is deallocated. Many come back at once when a host dies.
@@ -44,7 +45,8 @@ class VerbsWindowStock {
 
   // --- Commands of the control thread.
 
-  // Allocates windows in `pd`, up to kFull. If the device has no more, RunsLow() stays false until one comes back, or OnDeviceHasMore().
+  // Allocates windows in `pd`, up to kFull. If the device has no more, RunsLow() stays false until one comes
+  // back, or OnDeviceHasMore().
   void Fill(ibv_pd* pd);
 
   // `windows` are bound to nothing.

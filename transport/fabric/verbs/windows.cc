@@ -40,7 +40,8 @@ class Trial {
   Trial(ibv_context& context, ibv_pd& pd, const WindowTrialCalls& calls)
       : context_(context), pd_(pd), calls_(calls) {}
 
-  // The window last but one, because it could be bound to memory, and before that its queue pair, to which it could be.
+  // The window last but one, because it could be bound to memory, and before that its queue pair, to which it
+  // could be.
   ~Trial() {
     if (qp_ != nullptr) calls_.destroy_qp(qp_);
     if (window_ != nullptr) ibv_dealloc_mw(window_);

@@ -28,19 +28,19 @@ inline bool FreesQueuePairsWithoutLock(const ibv_device_attr& attr, bool iwarp) 
   return iwarp || attr.vendor_id == 0x1077;
 }
 
-// Whether the kernel, in software, is the device: rxe, or siw by its SIW_VENDOR_ID. Its rings are the kernel's
-// memory, so they pin none of a process (see rings.h).
+// Whether the kernel, in software, is the device: rxe, or siw by its SIW_VENDOR_ID. Its rings are the
+// kernel's memory, so they pin none of a process (see rings.h).
 inline bool IsSoftware(const ibv_device_attr& attr, bool iwarp) {
   return IsRxe(attr, iwarp) || (attr.vendor_id == 0x626d74 && iwarp);
 }
 
-// Whether a peer's SEND_WITH_INV invalidates a window of this device, and the completion of its receive says so. For a
-// device that HasWindows(). The flag is the kernel's. Every provider that has windows (mlx5, mlx4, ionic) posts the request
-// and reports the completion.
+// Whether a peer's SEND_WITH_INV invalidates a window of this device, and the completion of its receive says
+// so. For a device that HasWindows(). The flag is the kernel's. Every provider that has windows (mlx5, mlx4,
+// ionic) posts the request and reports the completion.
 //
-// Not rxe: its completions have the kernel's value of IBV_WC_WITH_INV, which means something else to a program, so no
-// program learns of it; and to invalidate a window that is invalid already, as the program would then, follows a null
-// pointer in the kernel (rxe_do_invalidate_mw()).
+// Not rxe: its completions have the kernel's value of IBV_WC_WITH_INV, which means something else to a
+// program, so no program learns of it; and to invalidate a window that is invalid already, as the program
+// would then, follows a null pointer in the kernel (rxe_do_invalidate_mw()).
 inline bool InvalidatesForPeers(const ibv_device_attr& attr, bool iwarp) {
   return !iwarp && !IsRxe(attr, iwarp) && (attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
 }
@@ -56,22 +56,22 @@ struct WindowTrialCalls {
   decltype(&::ibv_destroy_qp) destroy_qp = nullptr;
 };
 
-// Allocates a memory window of type 2 and posts one BIND_MW and one LOCAL_INV to a queue pair of its own. For a device
-// that AdvertisesWindows(): that flag is the kernel's, and windows are a matter of the provider in user space, too. (bnxt_re:
-// the kernel sets the flag, the provider has neither alloc_mw nor BIND_MW. mana: the provider has alloc_mw, but
-// refuses BIND_MW.)
+// Allocates a memory window of type 2 and posts one BIND_MW and one LOCAL_INV to a queue pair of its own. For
+// a device that AdvertisesWindows(): that flag is the kernel's, and windows are a matter of the provider in
+// user space, too. (bnxt_re: the kernel sets the flag, the provider has neither alloc_mw nor BIND_MW. mana:
+// the provider has alloc_mw, but refuses BIND_MW.)
 //
-// The queue pair is in IBV_QPS_ERR. There every provider that knows the two work requests takes them (ionic and rxe refuse
-// only the states before RTS, mlx5, mlx4 and irdma refuse none), and flushes them. So this needs no address, no GID
-// and no active port, which a queue pair in RTS would. (mana refuses all that is posted outside of RTS, so its answer
-// stays no if it learns BIND_MW.) It proves that the kernel, the provider and the device allocate windows, and that the
-// provider posts both work requests. It does not prove that the device executes them: if one fails, its connection
-// ends with an error that names it.
+// The queue pair is in IBV_QPS_ERR. There every provider that knows the two work requests takes them (ionic
+// and rxe refuse only the states before RTS, mlx5, mlx4 and irdma refuse none), and flushes them. So this
+// needs no address, no GID and no active port, which a queue pair in RTS would. (mana refuses all that is
+// posted outside of RTS, so its answer stays no if it learns BIND_MW.) It proves that the kernel, the
+// provider and the device allocate windows, and that the provider posts both work requests. It does not prove
+// that the device executes them: if one fails, its connection ends with an error that names it.
 //
 // `pd` is a protection domain of `context`. Leaves nothing behind. Takes some ten system calls.
 // Thread:  any, as long as no other thread handles the asynchronous events of `context`.
-// Failure: Unimplemented: the provider has no windows, and the text names the call and its errno. Any other code: the trial
-//          could not be made, so the flag is all that is known.
+// Failure: Unimplemented: the provider has no windows, and the text names the call and its errno. Any other
+//          code: the trial could not be made, so the flag is all that is known.
 absl::Status TryWindows(ibv_context& context, ibv_pd& pd, const WindowTrialCalls& calls);
 
 // What the flag and `trial`, the result of TryWindows(), make of the device.

@@ -43,7 +43,7 @@ struct Outer {
 
 interface Foo {
   tow @0 (a :Text) -> (b :Text);
-  pull @1 Foo.ReadParams -> ();
+  pull @1 Foo.PullParams -> ();
 
   struct TowParams {}
 
@@ -51,7 +51,7 @@ interface Foo {
     a @0;
   }
 
-  struct ReadParams {}
+  struct PullParams {}
   # The parameters of a method may have this name.
 
   struct Server {}
