@@ -10,13 +10,14 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "hawser/base/peer_text.h"
 
 namespace hawser::tls {
 namespace {
 
 constexpr size_t kTextBytesMax = 256;
+
+constexpr absl::string_view kByOurClock = ", by our clock it is ";
 
 absl::string_view TextOf(const ASN1_STRING* string) {
   return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
@@ -55,6 +56,8 @@ absl::Time TimeOf(const ASN1_TIME* time) {
   if (time == nullptr || ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
+
+std::string InUtc(absl::Time time) { return absl::FormatTime(time, absl::UTCTimeZone()); }
 
 }  // namespace
 
@@ -106,6 +109,18 @@ absl::Time EndOf(const stack_st_X509& chain) {
   absl::Time first = absl::InfiniteFuture();
   for (int i = 0; i < sk_X509_num(&chain); ++i) first = std::min(first, EndOf(*sk_X509_value(&chain, i)));
   return first;
+}
+
+std::string DescribeExpired(const x509_st& certificate, absl::Time now) {
+  return absl::StrCat("it has expired at ", InUtc(EndOf(certificate)), kByOurClock, InUtc(now));
+}
+
+std::string DescribeNotYetValid(const x509_st& certificate, absl::Time now) {
+  return absl::StrCat("it is not valid before ", InUtc(BeginOf(certificate)), kByOurClock, InUtc(now));
+}
+
+absl::string_view WithoutOurClock(absl::string_view error) {
+  return error.substr(0, error.find(kByOurClock));
 }
 
 }  // namespace hawser::tls

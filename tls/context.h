@@ -1,14 +1,10 @@
 #ifndef HAWSER_TLS_CONTEXT_H_
 #define HAWSER_TLS_CONTEXT_H_
 
-#include <sys/stat.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -18,14 +14,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/base/mutex.h"
+#include "hawser/tls/credential_files.h"
 #include "hawser/tls/credentials.h"
 #include "hawser/tls/openssl.h"
+#include "hawser/tls/resumption.h"
+#include "hawser/tls/side.h"
 
 namespace hawser::tls {
 
 class Session;
-
-enum class Side { kClient, kServer };
 
 // One use of credentials, from which the sessions of any number of connections are made: the files, read
 // again when they change, and the tickets with which a client resumes its sessions.
@@ -71,42 +68,14 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   friend class Session;
 
-  // What tells that a file has changed, also one that a symbolic link leads to.
-  struct Stamp {
-    dev_t device = 0;
-    ino_t inode = 0;
-    off_t bytes = 0;
-    int64_t modified_ns = 0;
-    friend bool operator==(const Stamp& a, const Stamp& b) {
-      return a.device == b.device && a.inode == b.inode && a.bytes == b.bytes &&
-             a.modified_ns == b.modified_ns;
-    }
-  };
-  struct Stamps {
-    Stamp certificate, key, authorities;
-    friend bool operator==(const Stamps& a, const Stamps& b) {
-      return a.certificate == b.certificate && a.key == b.key && a.authorities == b.authorities;
-    }
-  };
-  Stamps Look() const;
   absl::StatusOr<SslContextPtr> Load() const;
-  absl::Status CheckServes(ssl_ctx_st* context) const;
   absl::Status Start();
   // Made of the files as they are now, or were when they could last be used.
   SslContextPtr Current(uint64_t* generation);
   // Reads the files if they have changed.
   void Refresh();
 
-  // With which a client resumes a session, without certificates. It is used once (RFC 8446, C.4), and not
-  // longer than the server's certificates are valid.
-  struct Ticket {
-    SslSessionPtr session;
-    absl::Time valid_until;
-  };
-  // `generation`: of the files that the session was made with.
-  void KeepTicket(const std::string& key, uint64_t generation, Ticket ticket);
-  // Null: there is none.
-  Ticket TakeTicket(const std::string& key);
+  TicketStore& tickets() { return tickets_; }
 
   struct HandshakeCounts {
     std::atomic<uint64_t> full{0}, resumed{0}, failed{0};
@@ -114,17 +83,19 @@ class Context : public std::enable_shared_from_this<Context> {
   HandshakeCounts& counts(Side side) { return counts_[side == Side::kClient ? 0 : 1]; }
 
   std::array<HandshakeCounts, 2> counts_;  // By side.
-  const TlsCredentials credentials_;
+  const std::string server_name_;          // TlsCredentials::server_name.
+  const CredentialFiles files_;
   const std::function<void(const absl::Status& why)> on_stale_;
   Mutex mutex_;
   SslContextPtr current_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // Of current_.
   bool serves_ ABSL_GUARDED_BY(mutex_) = false;      // After UseForServer().
-  Stamps stamps_ ABSL_GUARDED_BY(mutex_);            // Of the files when they were last read, usable or not.
+  CredentialFiles::Stamps stamps_
+      ABSL_GUARDED_BY(mutex_);  // Of the files when they were last read, usable or not.
   // Why the last reading failed, without the time; empty: it did not.
   std::string stale_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  std::map<std::string, std::deque<Ticket>> tickets_ ABSL_GUARDED_BY(mutex_);  // By peer and host.
+  TicketStore tickets_;
 };
 
 }  // namespace hawser::tls

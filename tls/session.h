@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,11 +16,13 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/tls/context.h"
-#include "hawser/tls/hello_limit.h"
 #include "hawser/tls/kernel_tls.h"
 #include "hawser/tls/openssl.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/tls/record_socket.h"
 #include "hawser/tls/secret.h"
+#include "hawser/tls/server_name.h"
+#include "hawser/tls/side.h"
 #include "hawser/tls/traffic_keys.h"
 
 struct x509_store_ctx_st;
@@ -45,9 +46,8 @@ class Session {
     SslPtr ssl;
     uint64_t generation = 0;  // That of the files that `ssl` was made of.
     // A client's:
-    std::string name;          // That the server's certificate must have.
-    bool name_is_uri = false;  // OpenSSL knows only DNS names and IP addresses.
-    std::string ticket_key;    // Where its tickets are kept.
+    ServerName server_name;
+    std::string ticket_key;  // Where its tickets are kept.
   };
   explicit Session(Parts parts);
   ~Session();
@@ -88,18 +88,18 @@ class Session {
   // What the last Read() has cost, in bytes that take as long to decrypt: those that it took from the socket,
   // and what records and requests for new keys count as. 0: it only returned what was decrypted before, or
   // the kernel decrypts.
-  size_t cost_bytes() const { return cost_bytes_; }
+  size_t cost_bytes() const { return socket_.cost_bytes(); }
   // The last Read() left nothing behind: only what arrives later can be read. Otherwise call it again, though
   // the socket may report nothing.
-  bool drained() const { return drained_; }
+  bool drained() const { return socket_.drained(); }
 
   // After kDone. Returns how many bytes it took, at least 1; -1 with errno as Read(). EAGAIN: has_unsent(),
   // and the socket is full. After another error call Read(), though the socket may report nothing: the peer
   // may have said why.
   ssize_t Write(const iovec* segments, size_t count);
-  bool has_unsent() const { return unsent_begin_ < unsent_.size(); }
+  bool has_unsent() const { return socket_.has_unsent(); }
   // Sends what is kept. False: not all of it, with errno as Read().
-  bool Flush();
+  bool Flush() { return socket_.Flush(); }
 
   // Tells the peer that nothing more follows (close_notify), if that fits into the socket.
   void End();
@@ -126,7 +126,6 @@ class Session {
 
  private:
   friend class Context;
-  struct Bio;  // What OpenSSL reads from and writes to.
 
   Progress Fail(absl::Status why);
   // -1 with errno EPROTO, or that of the socket.
@@ -134,13 +133,11 @@ class Session {
   ssize_t FailWrite();
   // What the errors that OpenSSL has queued mean.
   absl::Status Explain();
-  absl::Status CheckPeer();
-  size_t Receive(bio_st* bio, char* out, size_t max);
-  bool Put(const char* bytes, size_t count);
   void KeepTicket(const ssl_session_st& session);
   int OnVerified(bool ok, x509_store_ctx_st& verification);
 
-  void Charge(size_t bytes);
+  // What is read ahead could not be moved to the kernel.
+  bool MayReadAhead() const { return !keeps_secrets_; }
   void OnSecret(absl::string_view line);
   void OnMessage(bool is_written, int type, absl::Span<const uint8_t> bytes);
   std::optional<Aead> aead() const;
@@ -148,46 +145,30 @@ class Session {
   ssize_t WriteToKernel(const iovec* segments, size_t count);
 
   const Parts parts_;
-  bool started_ = false;
-  bool done_ = false;
-  bool ended_ = false;
+  RecordSocket socket_;
   absl::Status error_;
-  int errno_ = 0;        // The socket's, if that broke.
   std::string refused_;  // Why the peer's certificate was refused.
   std::shared_ptr<const PeerIdentity> peer_identity_;
   absl::Time ticket_end_ = absl::InfiniteFuture();  // The end of the ticket that it was resumed with.
-
-  // Reading. What was read ahead of OpenSSL is ahead_[ahead_begin_, ahead_end_).
-  std::unique_ptr<char[]> ahead_;
-  size_t ahead_begin_ = 0;
-  size_t ahead_end_ = 0;
-  bool bulk_ = false;  // The last record was long: nothing is read ahead, so that it is copied once less.
-  size_t budget_bytes_ = 0;    // What the current call may still cost,
-  size_t cost_bytes_ = 0;      // and what it has cost.
-  bool socket_empty_ = false;  // Found by the current call.
-  bool drained_ = true;
-  bool closed_ = false;      // The peer has closed the connection, or it broke: errno_.
-  HelloLimit hello_limit_;   // A server's.
-  std::string first_bytes_;  // That the peer has sent, to tell what it speaks.
-
-  // Writing.
-  std::vector<char> unsent_;
-  size_t unsent_begin_ = 0;
-  bool write_failed_ = false;
-  int broken_ = 0;  // errno of the socket, once FailWrite() has looked for what the peer says.
 
   // Keys. The records that each has protected so far.
   uint64_t records_written_ = 0;
   uint64_t records_read_ = 0;
   uint64_t key_records_max_ = kKeyRecordsMax;
-  // From the handshake to MoveToKernel(), and only if that may need them. OpenSSL has them for as long as it
-  // lives.
-  bool keeps_secrets_ = false;
   TrafficSecret send_secret_;
   TrafficSecret receive_secret_;
-  KernelUse kernel_use_ = KernelUse::kNever;
   KernelTls kernel_;
+  KernelUse kernel_use_ = KernelUse::kNever;
+  // From the handshake to MoveToKernel(), and only if that may need the secrets. OpenSSL has them for as long
+  // as it lives.
+  bool keeps_secrets_ = false;
   bool could_not_answer_ = false;  // The peer asks for a new key of this side, whose kernel sends.
+
+  bool started_ = false;
+  bool done_ = false;
+  bool ended_ = false;
+  bool write_failed_ = false;
+  int broken_ = 0;  // errno of the socket, once FailWrite() has looked for what the peer says.
 };
 
 }  // namespace hawser::tls

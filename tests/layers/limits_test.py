@@ -19,7 +19,8 @@ LIMITS = [
     ("registered memory", "transport/memory/buffer_pool.h", ["limit_bytes"]),
     ("calls in flight", "transport/wire/options.h", ["slots"]),
     ("a message", "transport/wire/options.h", ["message_bytes_max"]),
-    ("certificates", "tls/context.cc", ["kCertificatesBytesMax", "kFileBytesMax"]),
+    ("certificates", "tls/certificate.h", ["kCertificatesBytesMax"]),
+    ("certificates", "tls/credential_files.cc", ["kFileBytesMax"]),
     ("services whose health", "rpc/services/health_board.cc", ["kWatchesMax", "kWatchesOfHostMax", "kWatchesOfClientMax"]),
     ("calls that wait for a snapshot", "rpc/services/introspection.h", ["kWaitingMax", "kWaitingOfHostMax"]),
 ]
