@@ -1,6 +1,5 @@
 #include "hawser/transport/fabric/verbs/completion_queue.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -10,19 +9,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/fabric/verbs/errors.h"
-#include "hawser/transport/fabric/verbs/order.h"
-#include "hawser/transport/fabric/verbs/rings.h"
 
 namespace hawser::fabric {
 namespace {
-
-// A token has an index in its low bits and a generation in its high bits.
-constexpr uint32_t kIndexBits = 20;
-constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-constexpr uint32_t kGenerationMask = (1u << (31 - kIndexBits)) - 1;
 
 // The number of polls between two looks at the events of the connection manager and the device; a look is a
 // system call. A poll that returns something counts for several, because its caller then works on it; a poll
@@ -37,28 +28,15 @@ constexpr int kEventsPerLook = 64;
 // it unlisted, librdmacm keeps the device open, which blocks the program that removes it.
 constexpr int kLooks = 30;
 
-// Acknowledging takes a mutex of the library (ibv_ack_cq_events(3)), so it is done for many at once.
-constexpr uint32_t kAcknowledgeBatch = 64;
-
 constexpr int64_t kNsPerS = 1'000'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
 
 enum EpollData : uint64_t { kWakeData, kCompletionData, kEventData };
 
-absl::Status CreationError(absl::string_view call, int error) {
-  const bool pins = error == ENOMEM && absl::StartsWith(call, "ibv_");
-  return VerbsError("create a completion queue", call, error,
-                    pins              ? MemlockAdvice()
-                    : error == EMFILE ? "raise the limit of open files (ulimit -n)"
-                                      : "");
-}
-
 }  // namespace
 
 VerbsCompletionQueue::VerbsCompletionQueue(std::shared_ptr<VerbsDevice> device, uint32_t depth)
-    : device_(std::move(device)),
-      number_(device_->TakeNumber()),
-      depth_(std::clamp<uint32_t>(depth, 1, static_cast<uint32_t>(device_->attr().max_cqe))) {}
+    : device_(std::move(device)), cqs_(*device_, depth, *this) {}
 
 absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Create(
     std::shared_ptr<VerbsDevice> device, uint32_t depth) {
@@ -68,11 +46,11 @@ absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Crea
   std::unique_ptr<VerbsCompletionQueue> queue(new VerbsCompletionQueue(std::move(device), depth));
   queue->channel_ = *std::move(channel);
   queue->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!queue->epoll_.is_open()) return CreationError("epoll_create1()", errno);
+  if (!queue->epoll_.is_open()) return CompletionQueueError("epoll_create1()", errno);
   queue->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!queue->wake_.is_open()) return CreationError("eventfd()", errno);
+  if (!queue->wake_.is_open()) return CompletionQueueError("eventfd()", errno);
   queue->try_timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!queue->try_timer_.is_open()) return CreationError("timerfd_create()", errno);
+  if (!queue->try_timer_.is_open()) return CompletionQueueError("timerfd_create()", errno);
   const std::pair<int, EpollData> watched[] = {{queue->wake_.get(), kWakeData},
                                                {queue->channel_->fd(), kEventData},
                                                {queue->try_timer_.get(), kEventData}};
@@ -96,7 +74,8 @@ VerbsCompletionQueue::~VerbsCompletionQueue() {
 
 absl::Status VerbsCompletionQueue::Watch(int fd, uint64_t data) {
   epoll_event event = {.events = EPOLLIN, .data = {.u64 = data}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return CreationError("epoll_ctl()", errno);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return CompletionQueueError("epoll_ctl()", errno);
   return absl::OkStatus();
 }
 
@@ -109,16 +88,10 @@ absl::Status VerbsCompletionQueue::Open() {
     Close();
     return why;
   };
-  ibv_comp_channel* const comp_channel = device_->verbs().ibv_create_comp_channel(device_->context());
-  if (comp_channel == nullptr) return fail(CreationError("ibv_create_comp_channel()", errno));
-  {
-    MutexLock lock(cq_mutex_);
-    comp_channel_ = comp_channel;
-  }
-  fcntl(comp_channel->fd, F_SETFL, fcntl(comp_channel->fd, F_GETFL) | O_NONBLOCK);
-  if (absl::Status status = Watch(comp_channel->fd, kCompletionData); !status.ok()) return fail(status);
+  if (absl::Status status = cqs_.Open(); !status.ok()) return fail(status);
+  if (absl::Status status = Watch(cqs_.event_fd(), kCompletionData); !status.ok()) return fail(status);
   if (absl::Status status = Watch(device_->async_fd(), kEventData); !status.ok()) return fail(status);
-  absl::StatusOr<ibv_cq*> first = Reserve(0);
+  absl::StatusOr<ibv_cq*> first = cqs_.Reserve(0);
   return first.ok() ? absl::OkStatus() : fail(first.status());
 }
 
@@ -127,18 +100,8 @@ void VerbsCompletionQueue::Close() {
   if (device_->in_forked_child()) return;
   if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
-  {
-    MutexLock lock(cq_mutex_);
-    for (const auto& cq : cqs_) {
-      if (cq->unacknowledged > 0) device_->verbs().ibv_ack_cq_events(cq->cq, cq->unacknowledged);
-      device_->verbs().ibv_destroy_cq(cq->cq);
-    }
-    cqs_.clear();
-    if (comp_channel_ != nullptr) {
-      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, comp_channel_->fd, nullptr);
-      device_->verbs().ibv_destroy_comp_channel(std::exchange(comp_channel_, nullptr));
-    }
-  }
+  if (const int fd = cqs_.event_fd(); fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  cqs_.Close();
   device_->Detach(this);
   // OnAsyncEvent() is not called any more. An error noted before does not apply to the device that may be
   // opened next.
@@ -225,34 +188,12 @@ void VerbsCompletionQueue::SetTryTimer(bool on) {
 
 // --- Sources
 
-uint32_t VerbsCompletionQueue::Register(VerbsSource& source) {
-  if (free_indexes_.empty()) {
-    free_indexes_.push_back(static_cast<uint32_t>(sources_.size()));
-    sources_.emplace_back();
-  }
-  const uint32_t index = free_indexes_.back();
-  free_indexes_.pop_back();
-  sources_[index].source = &source;
-  return sources_[index].generation << kIndexBits | index;
-}
-
 void VerbsCompletionQueue::Unregister(uint32_t token) {
-  Registration& registration = sources_[token & kIndexMask];
-  registration.source = nullptr;
-  registration.generation = (registration.generation + 1) & kGenerationMask;
-  if (registration.generation == 0) registration.generation = 1;
-  // Indexes are taken from the back, so it takes long until a token is reused.
-  free_indexes_.insert(free_indexes_.begin(), token & kIndexMask);
+  sources_.Remove(token);
   if (local_.empty()) return;
   local_.erase(
       std::remove_if(local_.begin(), local_.end(), [&](const Local& local) { return local.token == token; }),
       local_.end());
-}
-
-VerbsSource* VerbsCompletionQueue::Find(uint32_t token) const {
-  const uint32_t index = token & kIndexMask;
-  if (index >= sources_.size() || sources_[index].generation != token >> kIndexBits) return nullptr;
-  return sources_[index].source;
 }
 
 void VerbsCompletionQueue::Schedule(uint32_t token) {
@@ -282,51 +223,9 @@ void VerbsCompletionQueue::Publish() {
   if (work && !polling_) Wake();
 }
 
-absl::StatusOr<ibv_cq*> VerbsCompletionQueue::Reserve(uint32_t entries) {
-  ibv_comp_channel* comp_channel;
-  size_t index;  // Of a further ibv_cq. Never do two threads add one at once.
-  {
-    MutexLock lock(cq_mutex_);
-    for (const auto& cq : cqs_) {
-      if (cq->reserved + entries > cq->capacity) continue;
-      cq->reserved += entries;
-      return cq->cq;
-    }
-    comp_channel = comp_channel_;
-    index = cqs_.size();
-  }
-  // Without the lock, which would hold Poll(). The channel is there as long as a source is inside.
-  const uint32_t max = static_cast<uint32_t>(device_->attr().max_cqe);
-  if (entries > max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("create a queue pair: ", entries,
-                     " work requests can be outstanding on it, but a completion queue of ", device_->name(),
-                     " has at most ", max, " entries"));
-  }
-  auto cq = std::make_unique<Cq>();
-  // On a software device the largest at once: its rings pin nothing. Small ones would soon bring libsiw to
-  // the object whose mapping begins at page 144, which it takes for an error (SIW_INVAL_UOBJ_KEY, 0x90000).
-  if (IsSoftware(device_->attr(), device_->iwarp())) index = rings::kLargest;
-  const uint32_t wanted = std::max(entries, std::min(rings::CompletionQueueEntries(depth_, index), max));
-  const int vectors = std::max(device_->context()->num_comp_vectors, 1);
-  errno = 0;
-  cq->cq = device_->verbs().ibv_create_cq(device_->context(), static_cast<int>(wanted),
-                                          static_cast<AsyncEventHandler*>(this), comp_channel,
-                                          static_cast<int>(number_ % static_cast<uint32_t>(vectors)));
-  if (cq->cq == nullptr)
-    return CreationError(absl::StrCat("ibv_create_cq() with ", wanted, " entries"), errno);
-  cq->capacity = std::max(wanted, static_cast<uint32_t>(cq->cq->cqe));
-  cq->reserved = entries;
-  MutexLock lock(cq_mutex_);
-  cqs_.push_back(std::move(cq));
-  return cqs_.back()->cq;
-}
-
-void VerbsCompletionQueue::Release(ibv_cq* released, uint32_t entries) {
-  MutexLock lock(cq_mutex_);
-  for (const auto& cq : cqs_) {
-    if (cq->cq == released) cq->reserved -= std::min(entries, cq->reserved);
-  }
+void VerbsCompletionQueue::AfterDestruction(ibv_cq* cq, bool exclusive) {
+  for (uint32_t token : cqs_.AfterDestruction(cq, exclusive)) Notify(token);
+  if (exclusive) Wake();  // A thread may have fallen asleep without arming it.
 }
 
 // --- Polling
@@ -356,7 +255,7 @@ size_t VerbsCompletionQueue::DeliverLocal(absl::Span<Completion> out) {
   for (; count < out.size() && !local_.empty(); ++count) {
     out[count] = local_.front().completion;
     // Find() is never null: Unregister() removes the completions of its source.
-    out[count].qp_num = Find(local_.front().token)->qp_num();
+    out[count].qp_num = sources_.Find(local_.front().token)->qp_num();
     local_.pop_front();
   }
   return count;
@@ -367,10 +266,10 @@ size_t VerbsCompletionQueue::PollDevice(absl::Span<Completion> out) {
   while (count < out.size()) {
     ibv_wc completions[kBatch];
     const int wanted = static_cast<int>(std::min<size_t>(kBatch, out.size() - count));
-    const int taken = TakeWorkCompletions(completions, wanted);
+    const int taken = cqs_.Take(completions, wanted);
     for (int i = 0; i < taken; ++i) {
       const ibv_wc& wc = completions[i];
-      VerbsSource* const source = Find(static_cast<uint32_t>(wc.wr_id >> 32) & 0x7fffffff);
+      VerbsSource* const source = sources_.Find(static_cast<uint32_t>(wc.wr_id >> 32) & 0x7fffffff);
       if (source == nullptr) continue;  // Its queue pair was destroyed.
       if (source->OnCompletion(wc, wc.wr_id >> 63 != 0, static_cast<uint32_t>(wc.wr_id), out[count])) ++count;
     }
@@ -379,32 +278,11 @@ size_t VerbsCompletionQueue::PollDevice(absl::Span<Completion> out) {
   return count;
 }
 
-int VerbsCompletionQueue::TakeWorkCompletions(ibv_wc* out, int max) {
-  MutexLock lock(cq_mutex_);
-  if (stash_taken_ < stash_.size()) {
-    const size_t count = std::min<size_t>(static_cast<size_t>(max), stash_.size() - stash_taken_);
-    std::copy_n(stash_.begin() + static_cast<ptrdiff_t>(stash_taken_), count, out);
-    stash_taken_ += count;
-    taken_total_ += count;
-    return static_cast<int>(count);
-  }
-  int count = 0;
-  for (size_t i = 0; i < cqs_.size() && count < max; ++i) {
-    next_cq_ = next_cq_ + 1 < cqs_.size() ? next_cq_ + 1 : 0;
-    if (cqs_[next_cq_]->destructions != 0) [[unlikely]]
-      continue;
-    const int taken = ibv_poll_cq(cqs_[next_cq_]->cq, max - count, out + count);
-    if (taken > 0) count += taken;  // Less than 0: the device is gone, and its event reports that.
-  }
-  if (count > 0) AfterPoll();
-  return count;
-}
-
 void VerbsCompletionQueue::RunScheduled() {
   if (scheduled_.empty()) return;
   running_.swap(scheduled_);
   for (uint32_t token : running_) {
-    if (VerbsSource* source = Find(token); source != nullptr) source->OnTurn();
+    if (VerbsSource* source = sources_.Find(token); source != nullptr) source->OnTurn();
   }
   running_.clear();
 }
@@ -423,14 +301,9 @@ void VerbsCompletionQueue::TakeNotes() {
 }
 
 void VerbsCompletionQueue::NotifyLost(const absl::Status& lost) {
-  {
-    MutexLock lock(cq_mutex_);
-    for (const auto& cq : cqs_) cq->capacity = 0;  // Later queue pairs use another one.
-  }
+  cqs_.Retire();  // Later queue pairs use another one.
   // OnLost() calls no other code, so the table stays as it is.
-  for (const Registration& registration : sources_) {
-    if (registration.source != nullptr) registration.source->OnLost(lost);
-  }
+  sources_.ForEach([&lost](VerbsSource& source) { source.OnLost(lost); });
   CloseIfLost();
 }
 
@@ -463,7 +336,7 @@ void VerbsCompletionQueue::LookAtEvents() {
     if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && open_ && device_->Is(event->device)) {
       device_->MarkGone();
     }
-    if (VerbsSource* source = Find(token); source != nullptr) {
+    if (VerbsSource* source = sources_.Find(token); source != nullptr) {
       source->OnCmEvent(*event);
     } else if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
       device_->verbs().rdma_destroy_id(event->id);  // Its listener was destroyed. This rejects the request.
@@ -480,9 +353,7 @@ void VerbsCompletionQueue::TryAgain() {
     device_->CloseUnused();
     SetTryTimer(true);
   }
-  for (const Registration& registration : sources_) {
-    if (registration.source != nullptr) registration.source->OnTryAgain();
-  }
+  sources_.ForEach([](VerbsSource& source) { source.OnTryAgain(); });
 }
 
 // --- Waiting
@@ -490,7 +361,7 @@ void VerbsCompletionQueue::TryAgain() {
 void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
   if (device_->in_forked_child()) return;
   if (has_work_.load(std::memory_order_seq_cst) || has_notes_.load(std::memory_order_seq_cst) ||
-      ArmAndCheck())
+      cqs_.ArmAndCheck())
     return;
   epoll_event events[4];
   int count;
@@ -516,107 +387,12 @@ void VerbsCompletionQueue::WaitUntil(int64_t when_ns) {
         break;
       }
       case kCompletionData:
-        ReadCqEvent();
+        cqs_.ReadEvent();
         break;
       case kEventData:
         look_now_.store(true, std::memory_order_release);
         break;
     }
-  }
-}
-
-// A completion that arrived before arming makes no event, so this polls again after arming.
-bool VerbsCompletionQueue::ArmAndCheck() {
-  MutexLock lock(cq_mutex_);
-  if (stash_taken_ < stash_.size()) return true;
-  bool found = false;
-  for (const auto& cq : cqs_) {
-    if (cq->armed || cq->destructions != 0) continue;
-    cq->armed = ibv_req_notify_cq(cq->cq, /*solicited_only=*/0) == 0;
-    if (!PollIntoStash(*cq)) continue;
-    found = true;
-    cq->armed = false;  // More may have arrived before arming. The next Wait() arms and polls again.
-  }
-  return found;
-}
-
-bool VerbsCompletionQueue::PollIntoStash(Cq& cq) {
-  ibv_wc found[kBatch];
-  const int count = ibv_poll_cq(cq.cq, kBatch, found);
-  if (count <= 0) return false;
-  AfterPoll();
-  if (stash_taken_ >= stash_.size() - stash_taken_) {  // Bounds its size even if it is never empty.
-    stash_.erase(stash_.begin(), stash_.begin() + static_cast<ptrdiff_t>(stash_taken_));
-    stash_taken_ = 0;
-  }
-  stash_.insert(stash_.end(), found, found + count);
-  return true;
-}
-
-bool VerbsCompletionQueue::Collect(ibv_cq* of, uint32_t token) {
-  MutexLock lock(cq_mutex_);
-  for (const auto& cq : cqs_) {
-    if (cq->cq != of) continue;
-    CollectFrom(*cq);
-    if (cq->destructions == 0) return true;
-    cq->collectors.push_back(token);
-    return false;
-  }
-  return true;
-}
-
-void VerbsCompletionQueue::CollectFrom(Cq& cq) {
-  while (cq.destructions == 0 && PollIntoStash(cq)) {
-  }
-}
-
-void VerbsCompletionQueue::BeforeDestruction(ibv_cq* of, bool exclusive) {
-  MutexLock lock(cq_mutex_);
-  for (const auto& cq : cqs_) {
-    if (cq->cq != of) continue;
-    CollectFrom(*cq);
-    if (exclusive) ++cq->destructions;
-  }
-}
-
-void VerbsCompletionQueue::AfterDestruction(ibv_cq* of, bool exclusive) {
-  std::vector<uint32_t> collectors;
-  {
-    MutexLock lock(cq_mutex_);
-    for (const auto& cq : cqs_) {
-      if (cq->cq != of) continue;
-      if (exclusive && --cq->destructions == 0) collectors = std::exchange(cq->collectors, {});
-      CollectFrom(*cq);
-    }
-  }
-  for (uint32_t token : collectors) Notify(token);
-  if (exclusive) Wake();  // A thread may have fallen asleep without arming it.
-}
-
-uint64_t VerbsCompletionQueue::CollectedMark() {
-  MutexLock lock(cq_mutex_);
-  return taken_total_ + stash_.size() - stash_taken_;
-}
-
-bool VerbsCompletionQueue::Delivered(uint64_t mark) {
-  MutexLock lock(cq_mutex_);
-  return taken_total_ >= mark;
-}
-
-// Reads one event. If there are more, the next Wait() returns at once. Trying to read one that is not there
-// would cost a system call.
-void VerbsCompletionQueue::ReadCqEvent() {
-  MutexLock lock(cq_mutex_);
-  if (comp_channel_ == nullptr) return;
-  ibv_cq* of = nullptr;
-  void* context = nullptr;
-  if (device_->verbs().ibv_get_cq_event(comp_channel_, &of, &context) != 0) return;
-  for (const auto& cq : cqs_) {
-    if (cq->cq != of) continue;
-    cq->armed = false;
-    if (++cq->unacknowledged < kAcknowledgeBatch) return;
-    device_->verbs().ibv_ack_cq_events(of, std::exchange(cq->unacknowledged, 0));
-    return;
   }
 }
 

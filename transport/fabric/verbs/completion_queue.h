@@ -14,48 +14,20 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "hawser/base/mutex.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/device.h"
+#include "hawser/transport/fabric/verbs/device_cqs.h"
 #include "hawser/transport/fabric/verbs/event_channel.h"
+#include "hawser/transport/fabric/verbs/source.h"
 
 namespace hawser::fabric {
 
-// A queue pair or a listener, as its completion queue sees it. A token in the wr_id of its work requests, and
-// in the context of its rdma_cm_id, identifies it, so that late events of a destroyed one are dropped. All
-// calls come from inside Poll().
-class VerbsSource {
- public:
-  virtual ~VerbsSource() = default;
-
-  // May destroy this, or any other source.
-  virtual void OnCmEvent(VerbsCmEvent& event) = 0;
-
-  // The work request with `number` has completed. True: `out` is a completion for the caller.
-  virtual bool OnCompletion(const ibv_wc&, bool /*receive*/, uint32_t /*number*/, Completion&) {
-    return false;
-  }
-
-  // For its completions. It changes when the ibv_qp is destroyed.
-  virtual uint32_t qp_num() const { return 0; }
-
-  // Once for each Schedule() or Notify(). May destroy this, or any other source.
-  virtual void OnTurn() {}
-
-  // The device, or its completion queue, has failed for good: there will be no more completions.
-  virtual void OnLost(const absl::Status& /*why*/) {}
-
-  // A second after TryLater().
-  virtual void OnTryAgain() {}
-};
-
-// An ibv_comp_channel with as many ibv_cq as its queue pairs need (each work request has a place in one, so
-// that none can overflow, whatever max_cqe is), an rdma_event_channel, and an epoll set of everything that
-// Wait() waits for.
+// The ibv_cqs of its queue pairs (VerbsDeviceCqs), an rdma_event_channel, and an epoll set of everything that
+// Wait() waits for. It calls its sources: queue pairs and listeners.
 //
-// One thread at a time calls Poll(). Wait() may run at the same time. Both poll an ibv_cq, under a mutex:
-// Wait() keeps the completions that it finds after arming for the next Poll(), in order.
+// One thread at a time calls Poll(). Wait() may run at the same time. Both poll the ibv_cqs: the completions
+// that Wait() finds are kept for the next Poll(), in order.
 //
 // Commands of its sources run on the device's control thread (RunCommand()), and Notify() brings back the
 // result. What they use here they may call from there. The destructor waits for them.
@@ -74,7 +46,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   const std::shared_ptr<VerbsEventChannel>& channel() const { return channel_; }
 
   // A token is less than 2^31 and not 0.
-  uint32_t Register(VerbsSource& source);
+  uint32_t Register(VerbsSource& source) { return sources_.Add(source); }
   void Unregister(uint32_t token);  // Drops its undelivered events.
   void Schedule(uint32_t token);    // OnTurn() will be called.
   void Notify(uint32_t token);      // Likewise; from any thread.
@@ -103,20 +75,20 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // Collects the completions of `cq`, if it is not null, for later polls to deliver. False: no thread may
   // poll it at the moment, see BeforeDestruction(); OnTurn() of the source with `token` is called when one
   // may.
-  bool Collect(ibv_cq* cq, uint32_t token);
+  bool Collect(ibv_cq* cq, uint32_t token) { return cqs_.Collect(cq, token); }
   // Enclose the destruction of an ibv_qp of `cq`, which would lose its completions: both collect them. From
   // any thread. `exclusive`: no thread polls `cq` in between. Poll() goes on without it.
-  void BeforeDestruction(ibv_cq* cq, bool exclusive);
+  void BeforeDestruction(ibv_cq* cq, bool exclusive) { cqs_.BeforeDestruction(cq, exclusive); }
   void AfterDestruction(ibv_cq* cq, bool exclusive);
   // Held by a thread that destroys such an ibv_qp.
   absl::Mutex& destroying() { return destroying_; }
   // A mark of what is collected until now. Delivered(): polls have returned all of it.
-  uint64_t CollectedMark();
-  bool Delivered(uint64_t mark);
+  uint64_t CollectedMark() { return cqs_.CollectedMark(); }
+  bool Delivered(uint64_t mark) { return cqs_.Delivered(mark); }
 
   // An ibv_cq with room for `entries` more, until Release(). From any thread.
-  absl::StatusOr<ibv_cq*> Reserve(uint32_t entries);
-  void Release(ibv_cq* cq, uint32_t entries);
+  absl::StatusOr<ibv_cq*> Reserve(uint32_t entries) { return cqs_.Reserve(entries); }
+  void Release(ibv_cq* cq, uint32_t entries) { cqs_.Release(cq, entries); }
 
   static uint64_t WorkRequestId(uint32_t token, bool receive, uint32_t number) {
     return uint64_t{receive} << 63 | uint64_t{token} << 32 | number;
@@ -127,19 +99,6 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
  private:
   static constexpr int kBatch = 32;
 
-  struct Cq {
-    ibv_cq* cq = nullptr;
-    uint32_t capacity = 0;
-    uint32_t reserved = 0;
-    uint32_t destructions = 0;         // Exclusive ones under way: it must not be polled.
-    std::vector<uint32_t> collectors;  // Tokens of sources that wait for their end.
-    bool armed = false;                // There will be an event, or there is one that was not read yet.
-    uint32_t unacknowledged = 0;       // Events read.
-  };
-  struct Registration {
-    VerbsSource* source = nullptr;
-    uint32_t generation = 1;
-  };
   struct Local {
     uint32_t token;
     Completion completion;
@@ -155,10 +114,8 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
 
   void OnAsyncEvent(ibv_event_type event) override;
 
-  VerbsSource* Find(uint32_t token) const;
   size_t DeliverLocal(absl::Span<Completion> out);
   size_t PollDevice(absl::Span<Completion> out);
-  int TakeWorkCompletions(ibv_wc* out, int max);
   void RunScheduled();
   void TakeNotes();
   void TakeLeaves();
@@ -166,15 +123,9 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   void LookAtEvents();
   void TryAgain();
   void Publish();
-  bool ArmAndCheck();
-  void ReadCqEvent();
-  bool PollIntoStash(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
-  void CollectFrom(Cq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cq_mutex_);
 
   const std::shared_ptr<VerbsDevice> device_;
-  // Chooses the completion vector, and so the core that takes the interrupts of its ibv_cqs.
-  const uint32_t number_;
-  const uint32_t depth_;
+  VerbsDeviceCqs cqs_;
   std::shared_ptr<VerbsEventChannel> channel_;
   UniqueFd epoll_;
   UniqueFd wake_;       // eventfd(2)
@@ -185,8 +136,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   rdma_cm_id* sentinel_ = nullptr;
   int looks_left_ = 0;  // Whether librdmacm has closed it by now.
 
-  std::vector<Registration> sources_;
-  std::vector<uint32_t> free_indexes_;
+  VerbsSourceTable sources_;
   std::deque<Local> local_;
   std::vector<uint32_t> scheduled_;
   std::vector<uint32_t> running_;
@@ -194,13 +144,6 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   bool polling_ = false;
 
   absl::Mutex destroying_;
-  Mutex cq_mutex_;
-  ibv_comp_channel* comp_channel_ ABSL_GUARDED_BY(cq_mutex_) = nullptr;
-  std::vector<std::unique_ptr<Cq>> cqs_ ABSL_GUARDED_BY(cq_mutex_);
-  size_t next_cq_ ABSL_GUARDED_BY(cq_mutex_) = 0;
-  std::vector<ibv_wc> stash_ ABSL_GUARDED_BY(cq_mutex_);
-  size_t stash_taken_ ABSL_GUARDED_BY(cq_mutex_) = 0;
-  uint64_t taken_total_ ABSL_GUARDED_BY(cq_mutex_) = 0;  // Ever, from stash_.
 
   // Shared with Wait(), Wake() and threads that read the device's asynchronous events.
   std::atomic<bool> has_work_ = false;  // local_ or scheduled_ is not empty, outside of Poll().

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/mutex.h"
@@ -18,8 +19,6 @@
 #include "hawser/transport/fabric/verbs/options.h"
 
 namespace hawser::fabric {
-
-class VerbsQueuePair;
 
 // What one VerbsQueuePair has of the device: the ibv_qp, and what is left of its grants. Its members create,
 // move and destroy them, and the rdma_cm_id with them. The queue pair calls them in commands of the control
@@ -72,8 +71,8 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   std::vector<Revocation> TakeRevoked();
 
   // The results of commands, for the queue pair: what it calls with the result, and that. Report() notifies
-  // it.
-  using Then = void (VerbsQueuePair::*)(const absl::Status& result);
+  // it. A result that it does not take is destroyed on any thread.
+  using Then = absl::AnyInvocable<void(const absl::Status& result)>;
   using Result = std::pair<Then, absl::Status>;
   void Report(Result result);
   std::vector<Result> TakeResults();

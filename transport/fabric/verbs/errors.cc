@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
 
@@ -136,6 +137,14 @@ std::string MemlockAdvice() {
                          " KiB for all registered memory of this process, and with most NICs for "
                          "the rings of its queue pairs and completion queues: raise it "
                          "(LimitMEMLOCK= of systemd, /etc/security/limits.conf)"));
+}
+
+absl::Status CompletionQueueError(absl::string_view call, int error) {
+  const bool pins = error == ENOMEM && absl::StartsWith(call, "ibv_");
+  return VerbsError("create a completion queue", call, error,
+                    pins              ? MemlockAdvice()
+                    : error == EMFILE ? "raise the limit of open files (ulimit -n)"
+                                      : "");
 }
 
 absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error) {

@@ -25,6 +25,9 @@ absl::Status VerbsError(absl::string_view what, absl::string_view call, int erro
 // is ...".
 std::string MemlockAdvice();
 
+// `call`, made to create a completion queue, failed. Knows about the memlock limit and that of open files.
+absl::Status CompletionQueueError(absl::string_view call, int error);
+
 // ibv_reg_mr() of `length_bytes` failed. Knows about the memlock limit and children after fork().
 absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error);
 

@@ -25,7 +25,7 @@ constexpr uint32_t GrantsMax(uint32_t send_depth) { return 2 * send_depth; }
 constexpr uint32_t GrantSends(uint32_t grants_max) { return 2 * std::min<uint32_t>(grants_max, 16); }
 
 // The send queue of an ibv_qp: the caller's work requests, those of grants by `windows`, and the last one
-// (VerbsQueuePair::PostDrain()).
+// (VerbsSendQueue::PostDrain()).
 constexpr uint64_t SendEntries(uint32_t send_depth, bool windows) {
   return uint64_t{send_depth} + (windows ? GrantSends(GrantsMax(send_depth)) : 0) + 1;
 }

@@ -28,7 +28,7 @@ class VerbsSendRing {
     Opcode opcode = Opcode::kSend;
     Kind kind = Kind::kCaller;
     bool signaled = false;  // The caller asked for a completion; kInvalidate and kDrain: always; kBind: some.
-    bool completed = false;  // Out of order, see VerbsQueuePair::OnUnorderedSendCompletion().
+    bool completed = false;  // Out of order, see VerbsSendQueue::OnUnorderedCompletion().
     CompletionStatus status = CompletionStatus::kSuccess;
   };
 

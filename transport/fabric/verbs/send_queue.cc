@@ -1,0 +1,362 @@
+#include "hawser/transport/fabric/verbs/send_queue.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/describe_errno.h"
+#include "hawser/transport/fabric/verbs/errors.h"
+#include "hawser/transport/fabric/verbs/order.h"
+#include "hawser/transport/fabric/verbs/rings.h"
+
+namespace hawser::fabric {
+namespace {
+
+using State = VerbsEndpoint::State;
+
+// The limit of one work request (InfiniBand Architecture Specification 1.2.1, 9.2: 2^31 bytes).
+constexpr uint64_t kMessageBytesMax = uint64_t{1} << 31;
+
+ibv_wr_opcode ToVerbs(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kRead:
+      return IBV_WR_RDMA_READ;
+    case Opcode::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    default:
+      return IBV_WR_SEND;
+  }
+}
+
+}  // namespace
+
+VerbsSendQueue::VerbsSendQueue(VerbsEndpoint& endpoint, const VerbsMemory& memory,
+                               const VerbsFabricOptions& fabric, uint32_t depth, GrantKind grants)
+    : endpoint_(endpoint),
+      device_(endpoint.device()),
+      memory_(memory),
+      token_(endpoint.token()),
+      all_signaled_(device_.iwarp()),
+      sends_(depth, static_cast<uint32_t>(rings::SendEntries(depth, grants == GrantKind::kWindows))),
+      grants_(device_, memory, grants, rings::GrantsMax(depth)),
+      sinks_(device_, memory, device_.iwarp() && fabric.sink_registrations,
+             VerbsMemory::OptionalAccess(fabric)) {}
+
+// --- Posting
+
+absl::Status VerbsSendQueue::Check(const SendWorkRequest& request) const {
+  const ibv_device_attr& attr = device_.attr();
+  const bool read = request.opcode == Opcode::kRead;
+  // A sink that is registered for the READ is one range. (On iWARP it has one entry anyway. siw accepts more,
+  // but fills only the first.)
+  const size_t read_sges_max = sinks_.enabled() ? 1 : static_cast<size_t>(std::max(attr.max_sge_rd, 0));
+  const size_t sges_max =
+      read && read_sges_max > 0 ? std::min(read_sges_max, device_.sge_max()) : device_.sge_max();
+  if (request.sges.empty() || request.sges.size() > sges_max || request.opcode > Opcode::kWrite) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PostSend to ", endpoint_.peer(), ": ", request.sges.size(), " sges, opcode ",
+        static_cast<int>(request.opcode), ": 1 to ", sges_max, " sges of a SEND, READ or WRITE needed",
+        read ? " (max_sge_rd of the device; over iWARP 1)" : ""));
+  }
+  uint64_t total_bytes = 0;
+  for (const Sge& sge : request.sges) {
+    if (!memory_.Contains(sge)) return memory_.Refusal(sge);
+    total_bytes += sge.length;
+  }
+  if (total_bytes > kMessageBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(), ": ", total_bytes,
+                                                   " bytes in one work request, at most ", kMessageBytesMax,
+                                                   " are possible"));
+  }
+  if (read && endpoint_.agreed_read_depth() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PostSend to ", endpoint_.peer(), ": a READ, but a READ depth of 0 was agreed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerbsSendQueue::Post(ibv_qp* qp, absl::Span<const SendWorkRequest> requests) {
+  if (requests.size() > room()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("PostSend to ", endpoint_.peer(), ": ", requests.size(),
+                     " work requests, but the send queue of ", sends_.depth(), " has room for ", room(),
+                     ": wait for completions, and signal one request in every queue's length at least"));
+  }
+  for (const SendWorkRequest& request : requests) {
+    if (absl::Status status = Check(request); !status.ok()) return status;
+  }
+  if (!sinks_.enabled()) return PostChain(qp, requests);
+  if (absl::Status status = BeginSinks(requests); !status.ok()) return status;
+  const absl::Status posted = PostChain(qp, requests);
+  chain_sinks_.clear();
+  return posted;
+}
+
+// Registers the sinks of all READs, or of none.
+absl::Status VerbsSendQueue::BeginSinks(absl::Span<const SendWorkRequest> requests) {
+  for (const SendWorkRequest& request : requests) {
+    absl::StatusOr<VerbsSinks::Begun> begun = VerbsSinks::Begun{};
+    if (request.opcode == Opcode::kRead) begun = sinks_.Begin(request.sges[0]);
+    if (!begun.ok()) {
+      for (const VerbsSinks::Begun& earlier : std::exchange(chain_sinks_, {})) EndSink(earlier.number);
+      const absl::Status why(begun.status().code(),
+                             absl::StrCat("PostSend to ", endpoint_.peer(), ": ", begun.status().message()));
+      if (absl::IsInternal(why)) endpoint_.Fail(why);
+      return why;
+    }
+    chain_sinks_.push_back(*begun);
+  }
+  return absl::OkStatus();
+}
+
+// A READ no longer fills the sink with this number. False: the peer may still write there, so the queue pair
+// has been ended, and the READ is not complete before the ibv_qp is destroyed.
+bool VerbsSendQueue::EndSink(uint32_t number) {
+  if (number == VerbsSinks::kNone) return true;
+  const absl::Status ended = sinks_.End(number);
+  if (ended.ok()) return true;
+  endpoint_.Fail(absl::Status(ended.code(), absl::StrCat("peer ", endpoint_.peer(), ": ", ended.message())));
+  return false;
+}
+
+// Posts the work requests of grants first, because `requests` may name those grants to the peer. While a
+// BIND_MW has no place, `requests` wait, and so does what is posted after them.
+absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequest> requests) {
+  size_t of_grants = 0, of_waiting = 0;
+  absl::Span<const SendWorkRequest> to_wait;
+  if (grants_.queued() != 0 || !waiting_.empty()) [[unlikely]] {
+    of_grants = std::min<size_t>(grants_.queued(), grants_.sends_max() - sends_.others());
+    of_waiting = waiting_.size();
+    if (grants_.HasBindBehind(of_grants)) {
+      of_waiting = 0;
+      to_wait = std::exchange(requests, {});
+    }
+  }
+  const size_t of_earlier = of_grants + of_waiting;
+  const size_t count = of_earlier + requests.size();
+  chain_.assign(count, {});
+  chain_sges_.clear();
+  chain_sges_.reserve((of_waiting + requests.size()) * kSgeMax);  // Keeps every sg_list valid.
+  for (size_t i = 0; i < count; ++i) {
+    ibv_send_wr& wr = chain_[i];
+    VerbsSendRing::Entry entry;
+    if (i < of_grants) {
+      grants_.Fill(i, wr, entry);
+      if (!entry.signaled && ++unsignaled_grants_ >= grants_.signal_interval()) {
+        entry.signaled = true;
+        wr.send_flags |= IBV_SEND_SIGNALED;
+      }
+    } else if (i < of_earlier) [[unlikely]] {
+      entry = Translate(waiting_[i - of_grants].ToRequest(), wr);
+    } else {
+      const size_t index = i - of_earlier;
+      entry = Translate(requests[index], wr);
+      if (!chain_sinks_.empty() && chain_sinks_[index].number != VerbsSinks::kNone) {
+        entry.sink = chain_sinks_[index].number;
+        wr.sg_list->lkey = chain_sinks_[index].lkey;
+      }
+    }
+    if (entry.signaled) unsignaled_grants_ = 0;
+    wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, sends_.Push(entry));
+    wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  int error = 0;
+  if (count != 0) {
+    BeforePost();
+    error = std::abs(ibv_post_send(qp, chain_.data(), &bad));  // siw returns a negative errno.
+  }
+  if (error == 0) {
+    if (of_grants != 0) grants_.OnPosted(of_grants);
+    if (of_waiting != 0) waiting_.clear();
+    for (const SendWorkRequest& request : to_wait) waiting_.emplace_back(request);
+    return absl::OkStatus();
+  }
+  // The requests before `bad` were posted, and will complete. The caller is told that none of `requests` was
+  // posted. Those that waited were taken before, and complete, too.
+  const size_t posted =
+      bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
+  for (size_t i = posted; i < count; ++i) EndSink(sends_.at(static_cast<uint32_t>(chain_[i].wr_id)).sink);
+  sends_.Unpush(static_cast<uint32_t>(count - posted));
+  grants_.OnPosted(std::min(posted, of_grants));
+  if (posted > of_grants) {
+    const size_t of_waiting_posted = std::min(posted - of_grants, of_waiting);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(of_waiting_posted));
+  }
+  for (size_t i = of_earlier; i < posted; ++i) sends_.Silence(static_cast<uint32_t>(chain_[i].wr_id));
+  endpoint_.Fail(absl::InternalError(absl::StrCat("PostSend to ", endpoint_.peer(),
+                                                  ": ibv_post_send(): ", DescribeErrno(error),
+                                                  " at work request ", posted, " of ", count)));
+  return endpoint_.error();
+}
+
+void VerbsSendQueue::PostQueued(ibv_qp* qp) {
+  if (grants_.queued() == 0 && waiting_.empty()) return;
+  if (endpoint_.state() != State::kEstablished && endpoint_.state() != State::kAccepting) return;
+  PostChain(qp, {}).IgnoreError();  // On an error PostChain() has called Fail().
+}
+
+VerbsSendQueue::Waiting::Waiting(const SendWorkRequest& from) : request(from), sge_count(from.sges.size()) {
+  std::copy(from.sges.begin(), from.sges.end(), sges);
+  request.sges = {};
+}
+
+SendWorkRequest VerbsSendQueue::Waiting::ToRequest() const {
+  SendWorkRequest to = request;
+  to.sges = absl::MakeConstSpan(sges, sge_count);
+  return to;
+}
+
+VerbsSendRing::Entry VerbsSendQueue::Translate(const SendWorkRequest& from, ibv_send_wr& to) {
+  ibv_sge* const sges = chain_sges_.data() + chain_sges_.size();
+  uint64_t length_bytes = 0;
+  for (const Sge& sge : from.sges) {
+    chain_sges_.push_back(memory_.ToVerbs(sge));
+    length_bytes += sge.length;
+  }
+  to.sg_list = sges;
+  to.num_sge = static_cast<int>(from.sges.size());
+  to.opcode = ToVerbs(from.opcode);
+  if (from.signaled) to.send_flags |= IBV_SEND_SIGNALED;
+  if (from.opcode != Opcode::kRead && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
+  if (from.opcode != Opcode::kSend) {
+    to.wr.rdma = {.remote_addr = from.remote_address, .rkey = from.rkey};
+  } else if (from.rkey != 0) {
+    to.opcode = IBV_WR_SEND_WITH_INV;
+    to.invalidate_rkey = from.rkey;
+  }
+  return {.wr_id = from.wr_id, .opcode = from.opcode, .signaled = from.signaled};
+}
+
+// --- Completing
+
+bool VerbsSendQueue::OnCompletion(const ibv_wc& wc, uint32_t number, Completion& out) {
+  if (!sends_.Outstanding(number)) return false;
+  if (all_signaled_) {
+    OnUnorderedCompletion(wc, number);
+    return false;
+  }
+  const bool ok = wc.status == IBV_WC_SUCCESS;
+  const VerbsSendRing::Entry done = sends_.at(number);
+  const bool of_caller = done.kind == VerbsSendRing::Kind::kCaller;
+  // The requests before it were not signaled and have succeeded. If it is the caller's, its completion says
+  // so. If not, another completion of the caller's may follow, or the end.
+  while (sends_.oldest() != number) {
+    const VerbsSendRing::Entry before = sends_.Retire();
+    if (!of_caller && before.kind == VerbsSendRing::Kind::kCaller) {
+      untold_.push_back({before.wr_id, before.opcode});
+    }
+  }
+  sends_.Retire();
+  if (of_caller) untold_.clear();
+  if (!ok && endpoint_.state() != State::kError) {
+    if (of_caller) {
+      endpoint_.OnFailedRequest();  // The completion reports the reason.
+    } else {
+      endpoint_.Fail(absl::InternalError(absl::StrCat(
+          "peer ", endpoint_.peer(), ": ", done.kind == VerbsSendRing::Kind::kBind ? "BIND_MW" : "LOCAL_INV",
+          " of a grant failed: ", Describe(ToCompletionStatus(wc.status)),
+          ": was its region deregistered too early?")));
+    }
+  }
+  if (grants_.queued() != 0 || !waiting_.empty()) endpoint_.ScheduleOnce();  // There are places now.
+  if (endpoint_.disconnected() && sends_.callers() == 0) FlushUntoldAndWaiting();
+  out = {.wr_id = done.wr_id,
+         .qp_num = endpoint_.current_qp_num(),
+         .status = ToCompletionStatus(wc.status),
+         .opcode = done.opcode};
+  switch (done.kind) {
+    case VerbsSendRing::Kind::kCaller:
+      return done.signaled || !ok;
+    case VerbsSendRing::Kind::kInvalidate:
+      grants_.OnInvalidated(done.window, ok);
+      if (!ok) {
+        endpoint_.OnFailedRevocation(done.wr_id);
+        return false;
+      }
+      out.opcode = Opcode::kRevoke;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void VerbsSendQueue::OnUnorderedCompletion(const ibv_wc& wc, uint32_t number) {
+  sends_.Complete(number, ToCompletionStatus(wc.status));
+  if (wc.status != IBV_WC_SUCCESS && endpoint_.state() != State::kError) endpoint_.OnFailedRequest();
+  DeliverInOrder();
+}
+
+// siw completes a SEND before the READ that was posted before it. So each completion waits here for those
+// before it, and an unsignaled one for the next signaled one. No request of a grant is among them, see
+// has_windows().
+void VerbsSendQueue::DeliverInOrder() {
+  uint32_t proved = sends_.oldest();
+  for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
+    const VerbsSendRing::Entry& entry = sends_.at(next);
+    if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
+  }
+  while (sends_.oldest() != proved && !keeps_sink_) {
+    VerbsSendRing::Entry& oldest = sends_.at(sends_.oldest());
+    if (!EndSink(std::exchange(oldest.sink, VerbsSinks::kNone))) {
+      keeps_sink_ = true;
+      oldest.status = CompletionStatus::kFlushed;  // For FlushOutstanding(), as those behind it.
+      return;
+    }
+    const VerbsSendRing::Entry entry = sends_.Retire();
+    if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
+    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
+    endpoint_.Deliver({.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
+  }
+}
+
+// --- Ending
+
+bool VerbsSendQueue::PostDrain(ibv_qp* qp) {
+  if (sends_.callers() == 0) FlushUntoldAndWaiting();  // Else they follow the last one of the caller's.
+  if (qp == nullptr || !sends_.EndsSilently()) return true;
+  const uint32_t number =
+      sends_.Push({.opcode = Opcode::kWrite, .kind = VerbsSendRing::Kind::kDrain, .signaled = true});
+  ibv_send_wr drain = {};
+  drain.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, number);
+  drain.opcode = IBV_WR_RDMA_WRITE;  // It has no bytes. A queue pair in error executes nothing.
+  drain.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  if (ibv_post_send(qp, &drain, &bad) == 0) return true;
+  sends_.Unpush(1);
+  return false;
+}
+
+// After Disconnect() no signaled request may follow these, and the caller waits for the last of them. Their
+// completions say flushed, which promises nothing about the peer.
+void VerbsSendQueue::FlushUntold() {
+  for (const Untold& untold : std::exchange(untold_, {}))
+    endpoint_.DeliverFlushed(untold.wr_id, untold.opcode);
+}
+
+// No request of the caller's is outstanding, so these are the next ones in order.
+void VerbsSendQueue::FlushUntoldAndWaiting() {
+  FlushUntold();
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    endpoint_.DeliverFlushed(waiting.request.wr_id, waiting.request.opcode);
+  }
+}
+
+void VerbsSendQueue::FlushOutstanding() {
+  FlushUntold();
+  while (!sends_.empty()) {
+    const VerbsSendRing::Entry entry = sends_.Retire();
+    if (entry.kind == VerbsSendRing::Kind::kCaller) {
+      // It may have completed, but after one that did not.
+      const CompletionStatus status =
+          entry.completed && entry.signaled ? entry.status : CompletionStatus::kFlushed;
+      endpoint_.Deliver({.wr_id = entry.wr_id, .status = status, .opcode = entry.opcode});
+    }
+    if (entry.kind == VerbsSendRing::Kind::kInvalidate)
+      endpoint_.DeliverFlushed(entry.wr_id, Opcode::kRevoke);
+  }
+  FlushUntoldAndWaiting();
+}
+
+}  // namespace hawser::fabric

@@ -1,0 +1,118 @@
+#ifndef HAWSER_TRANSPORT_FABRIC_VERBS_SEND_QUEUE_H_
+#define HAWSER_TRANSPORT_FABRIC_VERBS_SEND_QUEUE_H_
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/endpoint.h"
+#include "hawser/transport/fabric/verbs/grants.h"
+#include "hawser/transport/fabric/verbs/memory.h"
+#include "hawser/transport/fabric/verbs/options.h"
+#include "hawser/transport/fabric/verbs/send_ring.h"
+#include "hawser/transport/fabric/verbs/sinks.h"
+
+namespace hawser::fabric {
+
+// The send queue of one queue pair: the SENDs, READs and WRITEs of the caller, and before them the work
+// requests of grants, which they may name. It posts them, and says in which order the caller's complete.
+//
+//   PostSend() --> waiting_, while a BIND_MW has no place --> sends_: the device has it --> its completion
+//                                                                  |                            ^
+//                                        one of a grant behind it has completed --> untold_ ----'
+//
+// Over iWARP completions may come out of order; each waits in sends_ for those before it.
+// Thread:   that of the queue pair.
+// Failure:  it reports to the VerbsEndpoint what ends the queue pair. Internal from Post(): it has ended.
+class VerbsSendQueue {
+ public:
+  // `depth`: of the caller's. The queue has rings::SendEntries().
+  VerbsSendQueue(VerbsEndpoint& endpoint, const VerbsMemory& memory, const VerbsFabricOptions& fabric,
+                 uint32_t depth, GrantKind grants);
+
+  uint32_t depth() const { return sends_.depth(); }
+  bool empty() const { return sends_.empty(); }
+  // What was posted waits for the BIND_MW of a grant.
+  bool waits() const { return !waiting_.empty(); }
+  VerbsGrants& grants() { return grants_; }
+  VerbsSinks& sinks() { return sinks_; }
+  // The entries of the last chain: for the chain of another queue, whose next one overwrites them.
+  std::vector<ibv_sge>& chain_sges() { return chain_sges_; }
+  // What the device has granted.
+  void SetInlineBytes(uint32_t inline_bytes) { inline_bytes_ = inline_bytes; }
+
+  // As QueuePair::PostSend(), while the queue pair can send.
+  absl::Status Post(ibv_qp* qp, absl::Span<const SendWorkRequest> requests);
+  // Posts what waits for a place, as far as there are some now.
+  void PostQueued(ibv_qp* qp);
+
+  // As VerbsSource::OnCompletion().
+  bool OnCompletion(const ibv_wc& wc, uint32_t number, Completion& out);
+
+  // After Disconnect(), in kError: posts a last signaled work request if nothing else shows when all have
+  // ended. `qp`: null if there is none. False: it could not be posted.
+  bool PostDrain(ibv_qp* qp);
+  // Completes what the device will not complete any more.
+  void FlushOutstanding();
+
+ private:
+  // A work request that Post() has taken, and that waits because it may name a grant whose BIND_MW has no
+  // place yet.
+  struct Waiting {
+    explicit Waiting(const SendWorkRequest& request);
+    SendWorkRequest ToRequest() const;
+
+    SendWorkRequest request;  // Without its sges.
+    size_t sge_count;
+    Sge sges[kSgeMax];
+  };
+  // What a completion needs to know of a work request.
+  struct Untold {
+    uint64_t wr_id;
+    Opcode opcode;
+  };
+
+  // For Post().
+  uint32_t room() const { return sends_.room() - static_cast<uint32_t>(waiting_.size() + untold_.size()); }
+  absl::Status Check(const SendWorkRequest& request) const;
+  absl::Status BeginSinks(absl::Span<const SendWorkRequest> requests);
+  bool EndSink(uint32_t number);
+  absl::Status PostChain(ibv_qp* qp, absl::Span<const SendWorkRequest> requests);
+  // Fills in `to`, but for its wr_id and next, and returns its entry.
+  VerbsSendRing::Entry Translate(const SendWorkRequest& from, ibv_send_wr& to);
+  void OnUnorderedCompletion(const ibv_wc& wc, uint32_t number);
+  void DeliverInOrder();
+  void FlushUntold();
+  void FlushUntoldAndWaiting();
+
+  VerbsEndpoint& endpoint_;
+  VerbsDevice& device_;
+  const VerbsMemory& memory_;
+  const uint32_t token_;
+  const bool all_signaled_;  // Over iWARP each send completes, and is put in order here.
+  bool keeps_sink_ = false;  // The device keeps what a READ has filled writable, so that READ and those
+                             // behind it wait.
+  uint32_t inline_bytes_ = 0;
+  uint32_t unsignaled_grants_ = 0;  // Work requests of grants, since the last signaled work request.
+  VerbsSendRing sends_;
+  VerbsGrants grants_;
+  std::vector<Waiting> waiting_;  // In order, behind everything in `sends_`.
+  // Unsignaled work requests of the caller that have left `sends_`, because one of a grant behind them has
+  // completed, of which the caller is not told. The next completion of the caller's own proves them, too.
+  std::vector<Untold> untold_;
+  VerbsSinks sinks_;
+
+  // A chain while it is built; kept so that posting allocates nothing.
+  std::vector<ibv_send_wr> chain_;
+  std::vector<ibv_sge> chain_sges_;
+  std::vector<VerbsSinks::Begun> chain_sinks_;  // For each request of Post(), or empty.
+};
+
+}  // namespace hawser::fabric
+
+#endif  // HAWSER_TRANSPORT_FABRIC_VERBS_SEND_QUEUE_H_
