@@ -179,7 +179,7 @@ class [[nodiscard]] PendingCall {
     if (!result.ok()) return std::move(result).status();
     typename Results::Reader reader;
     absl::Status status = internal::CatchMalformed(
-        [&] { reader = internal::Root(**result, limits).template getAs<Results>(); });
+        [&] { reader = typename Results::Reader(internal::ReadRootStruct(**result, limits)); });
     if (!status.ok()) return status;
     return absl::StatusOr<Reply<Results>>(absl::in_place, *std::move(result), reader);
   }
@@ -205,7 +205,7 @@ class [[nodiscard]] Call {
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
       : call_(internal::NewCall(channel, method, options)),
         method_name_(method.name),
-        request_(call_.request().builder().template initRoot<Params>()) {}
+        request_(call_.request().InitRootStruct(capnp::_::structSize<Params>())) {}
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
 

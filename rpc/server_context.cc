@@ -17,8 +17,16 @@ capnp::AnyPointer::Reader ServerContext::request_root() {
   return internal::Root(call_->request(), call_->connection().serving().read);
 }
 
+capnp::_::StructReader ServerContext::request_struct() {
+  return internal::ReadRootStruct(call_->request(), call_->connection().serving().read);
+}
+
 capnp::AnyPointer::Builder ServerContext::reply_root() {
   return call_->reply().builder().getRoot<capnp::AnyPointer>();
+}
+
+capnp::_::StructBuilder ServerContext::reply_struct(capnp::_::StructSize size) {
+  return call_->reply().InitRootStruct(size);
 }
 
 CallOptions CallOptions::For(ServerContext& context) {

@@ -3,6 +3,7 @@
 
 #include <capnp/any.h>
 #include <capnp/blob.h>
+#include <capnp/layout.h>
 #include <capnp/orphan.h>
 
 #include <cstddef>
@@ -57,11 +58,19 @@ class ServerContext {
   // kj::Exception on a malformed message.
   template <typename Params>
   typename Params::Reader request() {
-    return request_root().getAs<Params>();
+    if constexpr (capnp::kind<Params>() == capnp::Kind::STRUCT) {
+      return typename Params::Reader(request_struct());
+    } else {
+      return request_root().getAs<Params>();
+    }
   }
   template <typename Results>
   typename Results::Builder reply() {
-    return reply_root().initAs<Results>();
+    if constexpr (capnp::kind<Results>() == capnp::Kind::STRUCT) {
+      return typename Results::Builder(reply_struct(capnp::_::structSize<Results>()));
+    } else {
+      return reply_root().initAs<Results>();
+    }
   }
 
   // How long the caller still waits; zero when it has stopped waiting.
@@ -167,7 +176,9 @@ class ServerContext {
   explicit ServerContext(internal::ServerCall* call) : call_(call) {}
 
   capnp::AnyPointer::Reader request_root();
+  capnp::_::StructReader request_struct();
   capnp::AnyPointer::Builder reply_root();
+  capnp::_::StructBuilder reply_struct(capnp::_::StructSize size);
 
   internal::ServerCall* const call_;
 };

@@ -14,14 +14,20 @@ namespace {
 // The traversal limit that every message has at least: Cap'n Proto's default.
 constexpr uint64_t kTraversalBytes = 8 << 20;
 
+capnp::ReaderOptions OptionsOf(const transport::IncomingMessage& message, const ReadLimits& limits) {
+  return {.traversalLimitInWords =
+              (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word),
+          .nestingLimit = limits.nesting_max};
+}
+
 }  // namespace
 
 capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits) {
-  capnp::ReaderOptions options;
-  options.traversalLimitInWords =
-      (message.body_bytes() * limits.traversal_factor + kTraversalBytes) / sizeof(capnp::word);
-  options.nestingLimit = limits.nesting_max;
-  return message.reader(options).getRoot<capnp::AnyPointer>();
+  return message.reader(OptionsOf(message, limits)).getRoot<capnp::AnyPointer>();
+}
+
+capnp::_::StructReader ReadRootStruct(transport::IncomingMessage& message, const ReadLimits& limits) {
+  return message.ReadRootStruct(OptionsOf(message, limits));
 }
 
 absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option) {

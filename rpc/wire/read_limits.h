@@ -2,6 +2,7 @@
 #define HAWSER_RPC_WIRE_READ_LIMITS_H_
 
 #include <capnp/any.h>
+#include <capnp/layout.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,8 @@ namespace hawser::internal {
 
 // The root of a received message. Throws kj::Exception on a malformed one.
 capnp::AnyPointer::Reader Root(transport::IncomingMessage& message, const ReadLimits& limits);
+// The same, as a struct: Struct::Reader(ReadRootStruct(message, limits)).
+capnp::_::StructReader ReadRootStruct(transport::IncomingMessage& message, const ReadLimits& limits);
 
 // InvalidArgument: one of `limits`, which are those of `option` ("ServerOptions::read"), is out of its range.
 absl::Status CheckReadLimits(const ReadLimits& limits, absl::string_view option);

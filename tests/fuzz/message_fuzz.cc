@@ -25,19 +25,28 @@ using transport::OutgoingMessagePtr;
 constexpr size_t kPoolBytes = 16 << 20;
 constexpr size_t kTraversalBytes = 64 << 10;  // In place of the 8 MiB of rpc/, so that the limit is met.
 
+std::shared_ptr<MessagePool> NewPool(MessagePool::CapnpRoad road) {
+  auto* const network = new sim::Network(sim::NetworkOptions());
+  return MessagePool::Create(
+      std::make_shared<transport::BufferPool>(std::make_shared<sim::SimFabric>(*network, 1),
+                                              transport::BufferPoolOptions{.limit_bytes = kPoolBytes}),
+      road);
+}
+
 // Never destroyed, and used by every run: messages leave nothing behind but buffers.
 MessagePool& Pool() {
-  static auto* const network = new sim::Network(sim::NetworkOptions());
-  static auto* const pool = new std::shared_ptr<MessagePool>(MessagePool::Create(
-      std::make_shared<transport::BufferPool>(std::make_shared<sim::SimFabric>(*network, 1),
-                                              transport::BufferPoolOptions{.limit_bytes = kPoolBytes})));
+  static auto* const pool = new std::shared_ptr<MessagePool>(NewPool(MessagePool::CapnpRoad::kFast));
+  return **pool;
+}
+MessagePool& PublicPool() {
+  static auto* const pool = new std::shared_ptr<MessagePool>(NewPool(MessagePool::CapnpRoad::kPublic));
   return **pool;
 }
 
 // `body` as the segments of a message that came: as many as `cuts` says, each in memory of its own, at the
 // end of which a sanitizer sees every byte too many.
 struct Received {
-  Received(absl::string_view body, Script cuts) : message(Pool().NewIncoming()) {
+  Received(absl::string_view body, Script cuts, MessagePool& pool = Pool()) : message(pool.NewIncoming()) {
     body = body.substr(0, body.size() / 8 * 8);
     for (uint32_t count = 1 + cuts.Below(4); count > 0; --count) {
       const size_t bytes = count == 1 ? body.size() : std::min<size_t>(cuts.Byte() * 8u, body.size());
@@ -53,15 +62,17 @@ struct Received {
 
 // Everything that a handler could come to: each pointer once a way that leads to it.
 struct Walk {
+  void Struct(capnp::AnyStruct::Reader content, int depth) {
+    words += content.getDataSection().size() / sizeof(capnp::word);
+    for (const uint8_t byte : content.getDataSection()) sum += byte;
+    for (const auto inner : content.getPointerSection()) Pointer(inner, depth + 1);
+  }
+
   void Pointer(capnp::AnyPointer::Reader pointer, int depth) {
     FUZZ_EXPECT(depth <= 1 + ReadLimits().nesting_max, "deeper than the nesting limit");
     if (pointer.isNull()) return;
     if (pointer.isStruct()) {
-      const auto content = pointer.getAs<capnp::AnyStruct>();
-      words += content.getDataSection().size() / sizeof(capnp::word);
-      for (const uint8_t byte : content.getDataSection()) sum += byte;
-      for (const auto inner : content.getPointerSection()) Pointer(inner, depth + 1);
-      return;
+      return Struct(pointer.getAs<capnp::AnyStruct>(), depth);
     }
     if (!pointer.isList()) return;
     const auto list = pointer.getAs<capnp::AnyList>();
@@ -87,13 +98,27 @@ struct Walk {
   uint64_t sum = 0;
 };
 
-capnp::AnyPointer::Reader Root(transport::IncomingMessage& message) {
-  capnp::ReaderOptions options;
-  options.traversalLimitInWords =
-      (message.body_bytes() * ReadLimits().traversal_factor + kTraversalBytes) / sizeof(capnp::word);
-  options.nestingLimit = ReadLimits().nesting_max;
-  return message.reader(options).getRoot<capnp::AnyPointer>();
+capnp::ReaderOptions Limits(const transport::IncomingMessage& message) {
+  return {.traversalLimitInWords =
+              (message.body_bytes() * ReadLimits().traversal_factor + kTraversalBytes) / sizeof(capnp::word),
+          .nestingLimit = ReadLimits().nesting_max};
 }
+
+capnp::AnyPointer::Reader Root(transport::IncomingMessage& message) {
+  return message.reader(Limits(message)).getRoot<capnp::AnyPointer>();
+}
+
+// As a handler reads its request.
+struct RootStruct {
+  RootStruct(absl::string_view body, const Script& cuts, MessagePool& pool) {
+    Received received(body, cuts, pool);
+    status = internal::CatchMalformed([&] {
+      walk.Struct(capnp::AnyStruct::Reader(received.message->ReadRootStruct(Limits(*received.message))), 0);
+    });
+  }
+  Walk walk;
+  absl::Status status;
+};
 
 void CheckReading(absl::string_view body, const Script& cuts) {
   Walk walk;
@@ -105,7 +130,7 @@ void CheckReading(absl::string_view body, const Script& cuts) {
   FUZZ_EXPECT(walk.words <= (kTraversalBytes + ReadLimits().traversal_factor * body.size()) / 8, walk.words);
 
   // A handler's way to say it.
-  Received again(body, cuts);
+  Received again(body, cuts, PublicPool());
   Walk second;
   absl::Status answer;
   try {
@@ -116,6 +141,11 @@ void CheckReading(absl::string_view body, const Script& cuts) {
   FUZZ_EXPECT(answer.ok() == status.ok() && second.sum == walk.sum, answer.ToString());
   FUZZ_EXPECT(answer.ok() || absl::IsInvalidArgument(answer) || absl::IsResourceExhausted(answer),
               answer.ToString());
+
+  const RootStruct fast(body, cuts, Pool()), by_public_road(body, cuts, PublicPool());
+  FUZZ_EXPECT(fast.status == by_public_road.status && fast.walk.sum == by_public_road.walk.sum &&
+                  fast.walk.words == by_public_road.walk.words,
+              fast.status.ToString(), ", and ", by_public_road.status.ToString());
 }
 
 // A status said again.

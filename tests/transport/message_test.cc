@@ -24,11 +24,11 @@ using ::testing::Not;
 
 constexpr size_t kMiB = 1 << 20;
 
-class MessageTest : public ::testing::Test {
+class MessageTest : public ::testing::TestWithParam<MessagePool::CapnpRoad> {
  protected:
   explicit MessageTest(size_t limit_bytes = size_t{1} << 30)
       : buffers(std::make_shared<BufferPool>(NewTestFabric(), BufferPoolOptions{limit_bytes})),
-        pool(MessagePool::Create(buffers)) {}
+        pool(MessagePool::Create(buffers, GetParam())) {}
 
   static std::string Bytes(OutgoingMessage& message) {
     const capnp::Data::Builder data = Root(message).getAs<capnp::Data>();
@@ -48,7 +48,7 @@ class MessageTest : public ::testing::Test {
   std::shared_ptr<MessagePool> pool;
 };
 
-TEST_F(MessageTest, ASmallOneIsOneSegmentBehindTheHeadroomOfItsHead) {
+TEST_P(MessageTest, ASmallOneIsOneSegmentBehindTheHeadroomOfItsHead) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(100);
   const auto segments = message->Finish();
@@ -59,13 +59,13 @@ TEST_F(MessageTest, ASmallOneIsOneSegmentBehindTheHeadroomOfItsHead) {
   EXPECT_EQ(message->body_bytes(), 112u);
 }
 
-TEST_F(MessageTest, AnEmptyOneHasNoSegments) {
+TEST_P(MessageTest, AnEmptyOneHasNoSegments) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   EXPECT_TRUE(message->Finish().empty());
   EXPECT_EQ(message->body_bytes(), 0u);
 }
 
-TEST_F(MessageTest, EverySegmentLiesInRegisteredMemory) {
+TEST_P(MessageTest, EverySegmentLiesInRegisteredMemory) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   auto list = Root(*message).initAs<capnp::List<capnp::Data>>(300);
   for (unsigned i = 0; i < 300; ++i) list.init(i, 10 * i);
@@ -75,7 +75,7 @@ TEST_F(MessageTest, EverySegmentLiesInRegisteredMemory) {
   }
 }
 
-TEST_F(MessageTest, ALargeOneOfManySmallPartsHasFewSegments) {
+TEST_P(MessageTest, ALargeOneOfManySmallPartsHasFewSegments) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   constexpr unsigned kParts = 4000;
   auto list = Root(*message).initAs<capnp::List<capnp::Data>>(kParts);
@@ -85,7 +85,7 @@ TEST_F(MessageTest, ALargeOneOfManySmallPartsHasFewSegments) {
   EXPECT_THAT(message->status(), IsOk());
 }
 
-TEST_F(MessageTest, BuildingMayGoOnAfterItWasFinishedOnce) {
+TEST_P(MessageTest, BuildingMayGoOnAfterItWasFinishedOnce) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   auto list = Root(*message).initAs<capnp::List<capnp::Data>>(2);
   list.init(0, 8);
@@ -96,7 +96,7 @@ TEST_F(MessageTest, BuildingMayGoOnAfterItWasFinishedOnce) {
 }
 
 // Cap'n Proto requires that its memory is zero.
-TEST_F(MessageTest, WhatAMessageLeftBehindIsNotInTheNext) {
+TEST_P(MessageTest, WhatAMessageLeftBehindIsNotInTheNext) {
   for (int finish = 0; finish < 3; ++finish) {
     const uint8_t* head;
     {
@@ -122,7 +122,7 @@ TEST_F(MessageTest, WhatAMessageLeftBehindIsNotInTheNext) {
   }
 }
 
-TEST_F(MessageTest, AnEndedMessagesObjectServesTheNext) {
+TEST_P(MessageTest, AnEndedMessagesObjectServesTheNext) {
   const OutgoingMessage* first = pool->NewOutgoing().get();
   EXPECT_EQ(pool->NewOutgoing().get(), first);
   const IncomingMessage* incoming = pool->NewIncoming().get();
@@ -130,7 +130,7 @@ TEST_F(MessageTest, AnEndedMessagesObjectServesTheNext) {
   EXPECT_EQ(buffers->stats().registrations, 1u);
 }
 
-TEST_F(MessageTest, NoMoreThan256AreKept) {
+TEST_P(MessageTest, NoMoreThan256AreKept) {
   std::vector<OutgoingMessagePtr> many;
   for (int i = 0; i < 300; ++i) many.push_back(pool->NewOutgoing());
   many.clear();
@@ -142,7 +142,7 @@ TEST_F(MessageTest, NoMoreThan256AreKept) {
   EXPECT_EQ(buffers->stats().leases, 256u) << "after Trim() it keeps as many again";
 }
 
-TEST_F(MessageTest, AnEnvelopeIsCopied) {
+TEST_P(MessageTest, AnEnvelopeIsCopied) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   {
     const std::vector<uint8_t> envelope(kEnvelopeMax, 9);
@@ -156,7 +156,7 @@ TEST_F(MessageTest, AnEnvelopeIsCopied) {
 
 // ---- Payloads.
 
-TEST_F(MessageTest, AnAddedSegmentKeepsItsNumberWhileTheBodyGrows) {
+TEST_P(MessageTest, AnAddedSegmentKeepsItsNumberWhileTheBodyGrows) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   const std::string bytes = "eleven bytes";
   const uint16_t number = message->AddSegment({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
@@ -173,7 +173,7 @@ TEST_F(MessageTest, AnAddedSegmentKeepsItsNumberWhileTheBodyGrows) {
   EXPECT_EQ(Leases(), 0u);
 }
 
-TEST_F(MessageTest, NoBytesAreNoAddedSegment) {
+TEST_P(MessageTest, NoBytesAreNoAddedSegment) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   EXPECT_EQ(message->AddSegment({}), 0);
   EXPECT_THAT(message->status(), IsOk());
@@ -189,7 +189,7 @@ class AttachTest : public MessageTest {
   bool let_go = false;
 };
 
-TEST_F(AttachTest, RegisteredMemoryIsReferredToInPlaceAndHeldUntilTheMessageGoes) {
+TEST_P(AttachTest, RegisteredMemoryIsReferredToInPlaceAndHeldUntilTheMessageGoes) {
   const Lease lease = *buffers->Acquire(10'000);
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).adopt(message->Attach({lease.data(), 10'000}, Owner()));
@@ -203,7 +203,7 @@ TEST_F(AttachTest, RegisteredMemoryIsReferredToInPlaceAndHeldUntilTheMessageGoes
   EXPECT_TRUE(let_go);
 }
 
-TEST_F(AttachTest, ALengthThatIsNoWholeNumberOfWordsIsFilledUp) {
+TEST_P(AttachTest, ALengthThatIsNoWholeNumberOfWordsIsFilledUp) {
   const Lease lease = *buffers->Acquire(10'000);
   memset(lease.data(), 0, 10'000);
   OutgoingMessagePtr message = pool->NewOutgoing();
@@ -214,7 +214,7 @@ TEST_F(AttachTest, ALengthThatIsNoWholeNumberOfWordsIsFilledUp) {
 }
 
 // The word crosses as a whole, and what is behind the value may be another one, for another peer.
-TEST_F(AttachTest, AValueIsCopiedIfTheRestOfItsLastWordIsNotZero) {
+TEST_P(AttachTest, AValueIsCopiedIfTheRestOfItsLastWordIsNotZero) {
   const Lease lease = *buffers->Acquire(10'000);
   for (size_t rest = 1; rest < 8; ++rest) {
     let_go = false;
@@ -231,7 +231,7 @@ TEST_F(AttachTest, AValueIsCopiedIfTheRestOfItsLastWordIsNotZero) {
   }
 }
 
-TEST_F(AttachTest, OtherMemoryIsCopiedAndReleasedAtOnce) {
+TEST_P(AttachTest, OtherMemoryIsCopiedAndReleasedAtOnce) {
   std::string mine(5000, 'm');
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).adopt(
@@ -242,7 +242,7 @@ TEST_F(AttachTest, OtherMemoryIsCopiedAndReleasedAtOnce) {
   for (const OutgoingMessage::Segment& segment : message->Finish()) EXPECT_NE(segment.lkey, 0u);
 }
 
-TEST_F(AttachTest, RegisteredMemoryThatIsNotAlignedIsCopied) {
+TEST_P(AttachTest, RegisteredMemoryThatIsNotAlignedIsCopied) {
   const Lease lease = *buffers->Acquire(10'000);
   memset(lease.data(), 'r', 10'000);
   OutgoingMessagePtr message = pool->NewOutgoing();
@@ -251,7 +251,7 @@ TEST_F(AttachTest, RegisteredMemoryThatIsNotAlignedIsCopied) {
   EXPECT_EQ(Bytes(*message), std::string(5000, 'r'));
 }
 
-TEST_F(AttachTest, WhatTheApplicationKeepsTooIsNotHeldByTheMessage) {
+TEST_P(AttachTest, WhatTheApplicationKeepsTooIsNotHeldByTheMessage) {
   const Lease lease = *buffers->Acquire(30'000);
   OutgoingMessagePtr message = pool->NewOutgoing();
   auto list = Root(*message).initAs<capnp::List<capnp::Data>>(3);
@@ -266,7 +266,7 @@ TEST_F(AttachTest, WhatTheApplicationKeepsTooIsNotHeldByTheMessage) {
   EXPECT_EQ(message->held_bytes(), kSmallBufferBytes + 24'800);
 }
 
-TEST_F(AttachTest, NoBytesAreNoSegment) {
+TEST_P(AttachTest, NoBytesAreNoSegment) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).adopt(message->Attach({}, Owner()));
   EXPECT_TRUE(let_go);
@@ -281,7 +281,7 @@ class ExhaustedTest : public MessageTest {
   Hoard hoard;
 };
 
-TEST_F(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
+TEST_P(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
   OutgoingMessagePtr message = pool->NewOutgoing();
   ASSERT_NE(message, nullptr);
   memset(Root(*message).initAs<capnp::Data>(100'000).begin(), 1, 100'000);
@@ -290,7 +290,7 @@ TEST_F(ExhaustedTest, AMessageCanBeBuiltAllTheSameButSaysThatItCannotBeSent) {
   EXPECT_THAT(std::string(message->status().message()), HasSubstr("BufferPoolOptions::limit_bytes"));
 }
 
-TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
+TEST_P(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
   hoard.Drop(1);
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(100);
@@ -299,7 +299,7 @@ TEST_F(ExhaustedTest, OneThatGrowsBeyondWhatThereIsSaysSo) {
   EXPECT_THAT(message->status(), Not(IsOk()));
 }
 
-TEST_F(ExhaustedTest, ASegmentThatIsAddedWithoutMemoryIsSaid) {
+TEST_P(ExhaustedTest, ASegmentThatIsAddedWithoutMemoryIsSaid) {
   hoard.Drop(1);
   OutgoingMessagePtr message = pool->NewOutgoing();
   Root(*message).initAs<capnp::Data>(100);
@@ -308,7 +308,7 @@ TEST_F(ExhaustedTest, ASegmentThatIsAddedWithoutMemoryIsSaid) {
   EXPECT_THAT(message->status(), HasCode(absl::StatusCode::kResourceExhausted));
 }
 
-TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {
+TEST_P(ExhaustedTest, TheNextMessageAfterItIsGood) {
   pool->NewOutgoing().reset();
   hoard.DropAll();
   OutgoingMessagePtr message = pool->NewOutgoing();
@@ -318,7 +318,7 @@ TEST_F(ExhaustedTest, TheNextMessageAfterItIsGood) {
 
 // ---- Lifetime.
 
-TEST_F(MessageTest, AMessageOutlivesThePoolsHandle) {
+TEST_P(MessageTest, AMessageOutlivesThePoolsHandle) {
   OutgoingMessagePtr outgoing = pool->NewOutgoing();
   IncomingMessagePtr incoming = pool->NewIncoming();
   pool.reset();
@@ -329,7 +329,7 @@ TEST_F(MessageTest, AMessageOutlivesThePoolsHandle) {
   incoming.reset();
 }
 
-TEST_F(MessageTest, MessagesMayBeMadeAndEndedByManyThreads) {
+TEST_P(MessageTest, MessagesMayBeMadeAndEndedByManyThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
@@ -346,7 +346,7 @@ TEST_F(MessageTest, MessagesMayBeMadeAndEndedByManyThreads) {
   EXPECT_EQ(Leases(), 0u);
 }
 
-TEST_F(MessageTest, AnIncomingOneReadsWhatItWasGivenInPlaceAndReturnsItsBuffers) {
+TEST_P(MessageTest, AnIncomingOneReadsWhatItWasGivenInPlaceAndReturnsItsBuffers) {
   Lease buffer = *buffers->Acquire(4096);
   uint8_t* const at = buffer.data();
   memset(at, 0, 4096);
@@ -364,7 +364,7 @@ TEST_F(MessageTest, AnIncomingOneReadsWhatItWasGivenInPlaceAndReturnsItsBuffers)
   EXPECT_EQ(Leases(), 0u);
 }
 
-TEST_F(MessageTest, AMalformedBodyThrowsWhereItIsReadAndNowhereElse) {
+TEST_P(MessageTest, AMalformedBodyThrowsWhereItIsReadAndNowhereElse) {
   Lease buffer = *buffers->Acquire(4096);
   uint8_t* const at = buffer.data();
   memset(at, 0xfd, 4096);
@@ -377,7 +377,7 @@ TEST_F(MessageTest, AMalformedBodyThrowsWhereItIsReadAndNowhereElse) {
 
 // ---- The cache of a thread.
 
-TEST_F(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) {
+TEST_P(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) {
   MessageCache cache(*pool);
   cache.Enter();
   OutgoingMessage* const first = pool->NewOutgoing().get();  // The message ends at once.
@@ -393,7 +393,7 @@ TEST_F(MessageTest, WhatEndsOnAThreadWithACacheIsUsedAgainThereAndCountsAsFree) 
 }
 
 // Threads of the application make calls, which end on the poller.
-TEST_F(MessageTest, WhatWasTakenElsewhereIsNotKeptByTheCacheInWhichItEnds) {
+TEST_P(MessageTest, WhatWasTakenElsewhereIsNotKeptByTheCacheInWhichItEnds) {
   MessageCache cache(*pool);
   OutgoingMessage* const first = pool->NewOutgoing().get();
   for (int i = 0; i < 100; ++i) {
@@ -407,7 +407,7 @@ TEST_F(MessageTest, WhatWasTakenElsewhereIsNotKeptByTheCacheInWhichItEnds) {
 }
 
 // The reverse: the poller keeps a message that it has taken, even if another thread had it before.
-TEST_F(MessageTest, WhatWasTakenInACacheIsKeptThereWhoeverHadItBefore) {
+TEST_P(MessageTest, WhatWasTakenInACacheIsKeptThereWhoeverHadItBefore) {
   OutgoingMessage* const first = pool->NewOutgoing().get();
   MessageCache cache(*pool);
   cache.Enter();
@@ -419,7 +419,7 @@ TEST_F(MessageTest, WhatWasTakenInACacheIsKeptThereWhoeverHadItBefore) {
   cache.Leave();
 }
 
-TEST_F(MessageTest, ACacheTakesNothingOfAnotherPool) {
+TEST_P(MessageTest, ACacheTakesNothingOfAnotherPool) {
   const std::shared_ptr<MessagePool> other = MessagePool::Create(buffers);
   MessageCache cache(*pool);
   cache.Enter();
@@ -429,7 +429,7 @@ TEST_F(MessageTest, ACacheTakesNothingOfAnotherPool) {
   EXPECT_EQ(other->NewOutgoing().get(), foreign);
 }
 
-TEST_F(MessageTest, TheCacheThatWasEnteredLastIsUsedUntilItIsLeft) {
+TEST_P(MessageTest, TheCacheThatWasEnteredLastIsUsedUntilItIsLeft) {
   const std::shared_ptr<MessagePool> other = MessagePool::Create(buffers);
   MessageCache outer(*pool), inner(*other);
   outer.Enter();
@@ -440,6 +440,11 @@ TEST_F(MessageTest, TheCacheThatWasEnteredLastIsUsedUntilItIsLeft) {
   EXPECT_EQ(pool->NewOutgoing().get(), first);
   outer.Leave();
 }
+
+constexpr MessagePool::CapnpRoad kRoads[] = {MessagePool::CapnpRoad::kPublic, MessagePool::CapnpRoad::kFast};
+INSTANTIATE_TEST_SUITE_P(Roads, MessageTest, ::testing::ValuesIn(kRoads));
+INSTANTIATE_TEST_SUITE_P(Roads, AttachTest, ::testing::ValuesIn(kRoads));
+INSTANTIATE_TEST_SUITE_P(Roads, ExhaustedTest, ::testing::ValuesIn(kRoads));
 
 TEST(MessageCacheTest, NothingIsKeptBackFromOthersOfAPoolThatIsMoreThanHalfFull) {
   auto buffers = std::make_shared<BufferPool>(NewTestFabric(), BufferPoolOptions{4 * kMiB});

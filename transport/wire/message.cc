@@ -1,5 +1,6 @@
 #include "hawser/transport/wire/message.h"
 
+#include <capnp/any.h>
 #include <capnp/message.h>
 #include <string.h>
 
@@ -18,8 +19,6 @@ namespace {
 
 // Up to here each new segment doubles the message.
 constexpr size_t kDoublingMax = 1 << 20;
-
-constexpr size_t kFirstSegmentBytes = kSmallBufferBytes - kHeadroom;
 
 // Message objects of each kind that are kept for reuse: enough for the calls in flight on a few connections.
 constexpr size_t kKeptMax = 256;
@@ -41,16 +40,28 @@ class OutgoingMessage::Builder final : public capnp::MessageBuilder {
 
 OutgoingMessage::OutgoingMessage(MessagePool* pool, Lease head) : pool_(pool), head_(std::move(head)) {
   if (head_) memset(head_.data(), 0, kSmallBufferBytes);
-  Reset();
+  MakeBuilder();
 }
 
 OutgoingMessage::~OutgoingMessage() { builder_->~MessageBuilder(); }
 
-void OutgoingMessage::Reset() {
+void OutgoingMessage::MakeBuilder() {
   static_assert(sizeof(Builder) <= sizeof(builder_space_));
-  if (builder_ != nullptr) {
-    // The first segment must be zeros when it is used again. Only the bytes that were used are cleared. Their
-    // number is read again here, because building may continue after Finish().
+  builder_ = new (builder_space_) Builder(this);
+  first_taken_ = false;
+  allocated_bytes_ = 0;
+  keeps_builder_ = head_ && pool_->knows_layout_;
+  if (keeps_builder_) builder_->getRoot<capnp::AnyPointer>();  // Takes the first segment.
+}
+
+void OutgoingMessage::Reset() {
+  // The first segment must be zeros when it is used again. Only the bytes that were used are cleared. Their
+  // number is read again here, because building may continue after Finish().
+  const uint64_t words = keeps_builder_ ? capnp_layout::WordsInUse(*builder_, first_segment()) : 0;
+  if (words != 0) [[likely]] {
+    memset(body(), 0, words * sizeof(capnp::word));
+    capnp_layout::Restart(*builder_, first_segment());
+  } else {
     if (first_taken_) {
       const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
       if (parts.size() != 0 && reinterpret_cast<const uint8_t*>(parts[0].begin()) == body()) {
@@ -58,11 +69,10 @@ void OutgoingMessage::Reset() {
       }
     }
     builder_->~MessageBuilder();
+    MakeBuilder();
   }
-  builder_ = new (builder_space_) Builder(this);
-  first_taken_ = false;
+  is_begun_ = false;
   envelope_size_ = 0;
-  allocated_bytes_ = 0;
   segments_.clear();
   if (!leases_.empty()) leases_.clear();
   if (!attached_.empty()) attached_.clear();
@@ -134,10 +144,10 @@ capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
   const bool aligned = reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(capnp::word) == 0;
   if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0 ||
       !std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; })) {
-    return builder_->getOrphanage().newOrphanCopy(bytes);
+    return builder().getOrphanage().newOrphanCopy(bytes);
   }
   attached_.push_back({std::move(owner), padded});
-  return builder_->getOrphanage().referenceExternalData(bytes);
+  return builder().getOrphanage().referenceExternalData(bytes);
 }
 
 uint16_t OutgoingMessage::AddSegment(absl::Span<const uint8_t> bytes) {
@@ -151,7 +161,7 @@ uint16_t OutgoingMessage::AddSegment(absl::Span<const uint8_t> bytes) {
   memset(lease->data() + padded - 8, 0, 8);
   memcpy(lease->data(), bytes.data(), bytes.size());
   // Nothing adopts the orphan; its memory, which is no builder's, stays a segment all the same.
-  builder_->getOrphanage().referenceExternalData({lease->data(), bytes.size()});
+  builder().getOrphanage().referenceExternalData({lease->data(), bytes.size()});
   leases_.push_back(*std::move(lease));
   return static_cast<uint16_t>(builder_->getSegmentsForOutput().size() - 1);
 }
@@ -159,12 +169,15 @@ uint16_t OutgoingMessage::AddSegment(absl::Span<const uint8_t> bytes) {
 absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   segments_.clear();
   body_bytes_ = 0;
-  const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
-  if (parts.size() == 1 && head_ && reinterpret_cast<const uint8_t*>(parts[0].begin()) == body()) [[likely]] {
-    body_bytes_ = parts[0].size() * sizeof(capnp::word);
+  if (!is_begun_) [[unlikely]]
+    return {};
+  if (const uint64_t words = keeps_builder_ ? capnp_layout::WordsInUse(*builder_, first_segment()) : 0;
+      words != 0) [[likely]] {
+    body_bytes_ = words * sizeof(capnp::word);
     segments_.push_back({body(), static_cast<uint32_t>(body_bytes_), head_.lkey()});
     return segments_;
   }
+  const kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> parts = builder_->getSegmentsForOutput();
   for (const kj::ArrayPtr<const capnp::word>& part : parts) {
     auto* address = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(part.begin()));
     const size_t length = part.size() * sizeof(capnp::word);
@@ -181,6 +194,12 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
     body_bytes_ += length;
   }
   return segments_;
+}
+
+capnp::_::StructBuilder OutgoingMessage::InitRootOutside(capnp::_::StructSize size) {
+  return capnp::_::PointerHelpers<capnp::AnyPointer>::getInternalBuilder(
+             builder().getRoot<capnp::AnyPointer>())
+      .initStruct(size);
 }
 
 bool OutgoingMessage::IsKept(const Attached& attached) const {
@@ -214,24 +233,23 @@ class IncomingMessage::Reader final : public capnp::MessageReader {
  public:
   Reader(const IncomingMessage* message, const capnp::ReaderOptions& limits)
       : MessageReader(limits), message_(message) {}
-  kj::ArrayPtr<const capnp::word> getSegment(uint id) override {
-    if (id >= message_->segments_.size()) return nullptr;
-    const Segment& segment = message_->segments_[id];
-    return {reinterpret_cast<const capnp::word*>(segment.address),
-            segment.length_bytes / sizeof(capnp::word)};
-  }
+  kj::ArrayPtr<const capnp::word> getSegment(uint id) override { return message_->words(id); }
 
  private:
   const IncomingMessage* const message_;
 };
 
-IncomingMessage::~IncomingMessage() { Reset(); }
+IncomingMessage::~IncomingMessage() {
+  Reset();
+  if (reader_ != nullptr) reader_->~MessageReader();
+}
 
 void IncomingMessage::Reset() {
-  if (reader_ != nullptr) {
+  if (is_read_ && !keeps_reader_) {
     reader_->~MessageReader();
     reader_ = nullptr;
   }
+  is_read_ = false;
   buffer_ = Lease();
   if (has_sink_) DropSink();
   envelope_ = {};
@@ -258,10 +276,50 @@ std::shared_ptr<const Lease> IncomingMessage::ShareSink() {
   return shared_sink_;
 }
 
-capnp::MessageReader& IncomingMessage::reader(const capnp::ReaderOptions& options) {
+[[gnu::always_inline]] inline kj::ArrayPtr<const capnp::word> IncomingMessage::OnlySegment() const {
+  if (segments_.size() != 1) return nullptr;
+  const Segment& only = segments_.front();
+  // A misaligned one is an error, and the library says which.
+  if (reinterpret_cast<uintptr_t>(only.address) % sizeof(capnp::word) != 0) return nullptr;
+  return {reinterpret_cast<const capnp::word*>(only.address), only.length_bytes / sizeof(capnp::word)};
+}
+
+void IncomingMessage::BeginToRead(const capnp::ReaderOptions& options) {
   static_assert(sizeof(Reader) <= sizeof(reader_space_));
-  if (reader_ == nullptr) reader_ = new (reader_space_) Reader(this, options);
-  return *reader_;
+  is_read_ = true;
+  const kj::ArrayPtr<const capnp::word> only = OnlySegment();
+  if (reader_ != nullptr) {
+    if (only != nullptr) {
+      return capnp_layout::Restart(*reader_, only, options, options.traversalLimitInWords);
+    }
+    reader_->~MessageReader();
+  }
+  keeps_reader_ = pool_->knows_layout_ && only != nullptr;
+  // One that is kept makes its arena here, whatever the limits are.
+  reader_ = new (reader_space_) Reader(this, keeps_reader_ ? capnp::ReaderOptions() : options);
+  if (!keeps_reader_) return;
+  capabilities_ =
+      capnp::_::PointerHelpers<capnp::AnyPointer>::getInternalReader(reader_->getRoot<capnp::AnyPointer>())
+          .getCapTable();
+  capnp_layout::Restart(*reader_, only, options, options.traversalLimitInWords);
+}
+
+capnp::_::StructReader IncomingMessage::ReadRootStruct(const capnp::ReaderOptions& options) {
+  capnp::_::StructReader root;
+  const kj::ArrayPtr<const capnp::word> only = OnlySegment();
+  if (is_read_ || reader_ == nullptr || only == nullptr ||
+      !capnp_layout::RestartAtRootStruct(*reader_, only, options, capabilities_, root)) [[unlikely]] {
+    root = ReadRootOutside(options);
+    return root;
+  }
+  is_read_ = true;
+  return root;
+}
+
+capnp::_::StructReader IncomingMessage::ReadRootOutside(const capnp::ReaderOptions& options) {
+  return capnp::_::PointerHelpers<capnp::AnyPointer>::getInternalReader(
+             reader(options).getRoot<capnp::AnyPointer>())
+      .getStruct(nullptr);
 }
 
 // ---- MessagePool
@@ -275,8 +333,10 @@ struct MessagePool::State {
   size_t incoming_kept ABSL_GUARDED_BY(mutex) = 0;
 };
 
-MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers)
-    : buffers_(std::move(buffers)), state_(std::make_unique<State>()) {}
+MessagePool::MessagePool(std::shared_ptr<BufferPool> buffers, CapnpRoad road)
+    : buffers_(std::move(buffers)),
+      knows_layout_(road == CapnpRoad::kFast && capnp_layout::Known()),
+      state_(std::make_unique<State>()) {}
 
 MessagePool::~MessagePool() { Trim(); }
 
@@ -294,8 +354,8 @@ void MessagePool::Trim() {
   state_->outgoing_kept = state_->incoming_kept = 0;
 }
 
-std::shared_ptr<MessagePool> MessagePool::Create(std::shared_ptr<BufferPool> buffers) {
-  return std::shared_ptr<MessagePool>(new MessagePool(std::move(buffers)),
+std::shared_ptr<MessagePool> MessagePool::Create(std::shared_ptr<BufferPool> buffers, CapnpRoad road) {
+  return std::shared_ptr<MessagePool>(new MessagePool(std::move(buffers), road),
                                       [](MessagePool* pool) { pool->Unref(); });
 }
 

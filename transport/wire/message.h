@@ -17,6 +17,7 @@
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/memory/buffer_cache.h"
 #include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/wire/capnp_layout.h"
 
 // The two messages of an exchange, as memory: one is built and then sent, the other is received and then
 // read.
@@ -44,6 +45,8 @@ inline constexpr size_t kDataBytesMax = (size_t{1} << 29) - 1;
 
 // A buffer of kSmallBufferBytes holds the header and the first segment of every outgoing message.
 inline constexpr size_t kSmallBufferBytes = 4096;
+inline constexpr size_t kFirstSegmentBytes = kSmallBufferBytes - kHeadroom;
+inline constexpr size_t kFirstSegmentWords = kFirstSegmentBytes / sizeof(capnp::word);
 
 // A message to send: Cap'n Proto segments built in registered memory, their owners, and an envelope.
 // Thread:   one at a time.
@@ -56,7 +59,18 @@ class OutgoingMessage {
 
   // Allocates from the pool as it grows. When the pool is at its limit the message continues in plain memory,
   // so that building never fails half-way. It cannot be sent then: see status().
-  capnp::MessageBuilder& builder() { return *builder_; }
+  capnp::MessageBuilder& builder() {
+    is_begun_ = true;
+    return *builder_;
+  }
+  // builder().initRoot<T>() for a T of `size`, which is the first that is made of the message.
+  capnp::_::StructBuilder InitRootStruct(capnp::_::StructSize size) {
+    const size_t words = size_t{size.data} + size.pointers;
+    if (!keeps_builder_ || is_begun_ || words == 0 || words >= kFirstSegmentWords) [[unlikely]]
+      return InitRootOutside(size);
+    is_begun_ = true;
+    return capnp_layout::InitRootStruct(*builder_, first_segment(), size);
+  }
 
   // At most kEnvelopeMax bytes, a multiple of 8; copied to where it is sent from, in front of the first
   // segment. Without effect on a message that cannot be sent.
@@ -134,7 +148,10 @@ class OutgoingMessage {
   friend struct OutgoingMessageDeleter;
   class Builder;
   OutgoingMessage(MessagePool* pool, Lease head);
-  void Reset();   // Back to an empty message with a first segment of zeros.
+  void Reset();  // Back to an empty message with a first segment of zeros.
+  void MakeBuilder();
+  [[gnu::noinline]] capnp::_::StructBuilder InitRootOutside(capnp::_::StructSize size);
+  capnp::word* first_segment() const { return reinterpret_cast<capnp::word*>(body()); }
   void Retire();  // Nothing uses its memory before Revive(). After Reset().
   void Revive();
   kj::ArrayPtr<capnp::word> AllocateSegment(uint32_t minimum_words);
@@ -149,6 +166,9 @@ class OutgoingMessage {
   Lease head_;
   alignas(8) uint8_t builder_space_[sizeof(void*) * 64];
   capnp::MessageBuilder* builder_ = nullptr;
+  // The builder serves one message after another, and has taken the first segment (capnp_layout.h).
+  bool keeps_builder_ = false;
+  bool is_begun_ = false;  // builder() was asked for. Without that a message has no segments.
   bool first_taken_ = false;
   size_t envelope_size_ = 0;
   uint64_t allocated_bytes_ = 0;
@@ -191,7 +211,12 @@ class IncomingMessage {
   }
 
   // Validates as it reads, and throws kj::Exception on malformed data. The first call fixes the limits.
-  capnp::MessageReader& reader(const capnp::ReaderOptions& options);
+  capnp::MessageReader& reader(const capnp::ReaderOptions& options) {
+    if (!is_read_) BeginToRead(options);
+    return *reader_;
+  }
+  // reader(options).getRoot<T>() for a T that is a struct.
+  capnp::_::StructReader ReadRootStruct(const capnp::ReaderOptions& options);
 
   // ---- For the connection.
   struct Segment {
@@ -234,6 +259,16 @@ class IncomingMessage {
   explicit IncomingMessage(MessagePool* pool) : pool_(pool) {}
   void Reset();
   void DropSink();
+  void BeginToRead(const capnp::ReaderOptions& options);
+  [[gnu::noinline]] capnp::_::StructReader ReadRootOutside(const capnp::ReaderOptions& options);
+  // Of a message that has one, not empty and aligned; otherwise null.
+  kj::ArrayPtr<const capnp::word> OnlySegment() const;
+  kj::ArrayPtr<const capnp::word> words(size_t number) const {
+    if (number >= segments_.size()) return nullptr;
+    const Segment& segment = segments_[number];
+    return {reinterpret_cast<const capnp::word*>(segment.address),
+            segment.length_bytes / sizeof(capnp::word)};
+  }
 
   MessagePool* const pool_;
   Lease buffer_;
@@ -247,6 +282,9 @@ class IncomingMessage {
   uint64_t body_bytes_ = 0;
   alignas(8) uint8_t reader_space_[sizeof(void*) * 40];
   capnp::MessageReader* reader_ = nullptr;
+  bool is_read_ = false;                // reader_ is that of this message, else of one before.
+  bool keeps_reader_ = false;           // reader_ can serve another message (capnp_layout.h).
+  const void* capabilities_ = nullptr;  // That the roots of a kept reader have.
   IncomingMessage* next_free_ = nullptr;
 };
 
@@ -272,7 +310,13 @@ class MessagePool {
   // MessageCache.
   void Trim();
 
-  static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers);
+  // How Cap'n Proto's readers and builders are made: both ways read and make the same bytes.
+  enum class CapnpRoad {
+    kPublic,  // By its public interface, for each message.
+    kFast,    // Once for many messages, if capnp_layout::Known(). Otherwise as kPublic.
+  };
+  static std::shared_ptr<MessagePool> Create(std::shared_ptr<BufferPool> buffers,
+                                             CapnpRoad road = CapnpRoad::kFast);
 
  private:
   friend class OutgoingMessage;
@@ -280,7 +324,7 @@ class MessagePool {
   friend struct OutgoingMessageDeleter;
   friend struct IncomingMessageDeleter;
   friend class MessageCache;
-  explicit MessagePool(std::shared_ptr<BufferPool> buffers);
+  MessagePool(std::shared_ptr<BufferPool> buffers, CapnpRoad road);
   ~MessagePool();
   void Unref();
   // Keeps an ended message of the pool for reuse, unless there are enough.
@@ -288,6 +332,7 @@ class MessagePool {
   void Keep(IncomingMessage* message);
 
   std::shared_ptr<BufferPool> buffers_;
+  const bool knows_layout_;
   struct State;
   std::unique_ptr<State> state_;
 };
