@@ -5,7 +5,6 @@
 
 #include <coroutine>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/base/attributes.h"
@@ -121,9 +120,15 @@ class [[nodiscard]] PendingCall {
   // several connections, the call is on the poller of one of them, and which is not known: then on the only
   // poller of the runtime, or while no thread drives any of them; or Cancel() the call and let the coroutine
   // end.
-  auto operator co_await() {
+  auto operator co_await() & {
     Take();
     return Awaiter(call_.Share());
+  }
+  // Also moves the call out of this object, which cannot Cancel() it any more. Costs less: co_await
+  // call.Send(), or co_await std::move(call).
+  auto operator co_await() && {
+    Take();
+    return Awaiter(std::move(call_));
   }
 
   // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to
@@ -144,44 +149,32 @@ class [[nodiscard]] PendingCall {
  private:
   friend class FirstOf<Results>;
 
-  class Awaiter {
+  class Awaiter final : public internal::CallAwaiter {
    public:
-    explicit Awaiter(internal::CallHandle call) : call_(std::move(call)) {}
-    Awaiter(const Awaiter&) = delete;
-    Awaiter& operator=(const Awaiter&) = delete;
-    ~Awaiter() {
-      if (result_.has_value()) return;
-      if (waits_) call_.Unhook();
-      call_.Cancel();
-    }
-
-    bool await_ready() const { return false; }
-    void await_suspend(std::coroutine_handle<> waiting) {
-      waits_ = true;
-      call_.Then(
-          [this, waiting](absl::StatusOr<transport::IncomingMessagePtr>&& message, const ReadLimits& limits) {
-            result_.emplace(internal::CallResult{std::move(message), limits});
-            waiting.resume();
-          });
-    }
+    using CallAwaiter::CallAwaiter;
     absl::StatusOr<Reply<Results>> await_resume() {
-      return Typed(std::move(result_->message), result_->limits);
+      transport::IncomingMessagePtr reply = this->TakeReply();
+      if (reply == nullptr) [[unlikely]]
+        return this->TakeError();
+      return TypedReply(std::move(reply), this->limits());
     }
-
-   private:
-    internal::CallHandle call_;
-    std::optional<internal::CallResult> result_;
-    bool waits_ = false;
   };
 
+  static absl::StatusOr<Reply<Results>> TypedReply(transport::IncomingMessagePtr&& reply,
+                                                   const ReadLimits& limits) {
+    try {
+      // The constructor of Reply moves `reply`, after the root was read.
+      return absl::StatusOr<Reply<Results>>(
+          absl::in_place, std::move(reply),
+          typename Results::Reader(internal::ReadRootStruct(*reply, limits)));
+    } catch (const kj::Exception& exception) {
+      return internal::StatusOfMalformed(exception);
+    }
+  }
   static absl::StatusOr<Reply<Results>> Typed(absl::StatusOr<transport::IncomingMessagePtr>&& result,
                                               const ReadLimits& limits) {
     if (!result.ok()) return std::move(result).status();
-    typename Results::Reader reader;
-    absl::Status status = internal::CatchMalformed(
-        [&] { reader = typename Results::Reader(internal::ReadRootStruct(**result, limits)); });
-    if (!status.ok()) return status;
-    return absl::StatusOr<Reply<Results>>(absl::in_place, *std::move(result), reader);
+    return TypedReply(*std::move(result), limits);
   }
 
   void Take() {

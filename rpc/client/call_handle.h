@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_CLIENT_CALL_HANDLE_H_
 #define HAWSER_RPC_CLIENT_CALL_HANDLE_H_
 
+#include <coroutine>
 #include <memory>
 #include <utility>
 
@@ -80,11 +81,44 @@ class CallHandle {
   std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
 
  private:
+  friend class CallAwaiter;
   friend class UntypedCall;
   explicit CallHandle(UntypedCall* call) : call_(call) {}  // Takes over one reference.
   void Release();
 
   UntypedCall* call_;
+};
+
+// What a coroutine suspends on that waits for a call: in place of Then(), and without its callback object.
+// The result stays in the call until the coroutine, when it is resumed, takes it from there.
+// Lifetime: part of the coroutine. Destroyed before it is resumed it withdraws the coroutine, as Unhook()
+//           does a callback, and cancels the call.
+class CallAwaiter {
+ public:
+  explicit CallAwaiter(CallHandle call) : own_(std::move(call)), call_(*own_.call_) {}
+  CallAwaiter(const CallAwaiter&) = delete;
+  CallAwaiter& operator=(const CallAwaiter&) = delete;
+  ~CallAwaiter() {
+    if (!resumed_) [[unlikely]]
+      Abandon();
+  }
+
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> waiting);
+
+ protected:
+  // For await_resume(), which calls this first. The reply; null: there is none, and TakeError() says why.
+  transport::IncomingMessagePtr TakeReply();
+  absl::Status TakeError();
+  const ReadLimits& limits() const;
+
+ private:
+  [[gnu::noinline, gnu::cold]] void Abandon();
+
+  CallHandle own_;  // Empty while the call's own reference suffices: see UntypedCall::Await().
+  UntypedCall& call_;
+  bool waits_ = false;
+  bool resumed_ = false;
 };
 
 // The program broke a rule of call.h: a CHECK that says `how` and, unless that is null, the method.

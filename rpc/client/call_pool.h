@@ -6,59 +6,91 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
+#include "hawser/base/count.h"
 #include "hawser/base/mutex.h"
+#include "hawser/rpc/client/untyped_call.h"
 
 namespace hawser::internal {
 
 class ChannelCore;
-class UntypedCall;
 
 // The call objects of one channel, kept for reuse, so that a call in steady state allocates nothing. It holds
-// as many as were ever in use at once.
+// as many as were ever in use at once. The poller keeps some for itself: a call that starts and ends there
+// takes no lock, and changes no count that threads share.
 // Thread:   any.
-// Lifetime: a part of its ChannelCore, which it keeps alive while a call is in use.
+// Lifetime: a part of its ChannelCore, which it keeps alive while a call is in use, or kept by the poller:
+//           until the channel is destroyed.
 class CallPool {
  public:
   CallPool() = default;
   CallPool(const CallPool&) = delete;
   CallPool& operator=(const CallPool&) = delete;
 
-  UntypedCall* Get(const std::shared_ptr<ChannelCore>& owner);
+  // `on_poller`: this thread is on the poller of the owner.
+  UntypedCall* Get(const std::shared_ptr<ChannelCore>& owner, bool on_poller) {
+    UntypedCall* const call = on_poller ? free_on_poller_.Pop() : nullptr;
+    return call != nullptr ? call : GetShared(owner);
+  }
 
   // May close and destroy the owner, and this.
-  void Put(UntypedCall* call);
+  void Put(UntypedCall* call, bool on_poller) {
+    if (on_poller && free_on_poller_.size() < kKeptOnPollerMax &&
+        !close_when_idle_.load(std::memory_order_relaxed)) [[likely]]
+      return free_on_poller_.Push(call);
+    PutShared(call);
+  }
 
-  // No more calls are created: the return of the last one closes the owner. True: none is in use.
-  bool CloseWhenIdle();
+  // The channel is destroyed, and the poller keeps no more calls: the return of the last one closes the
+  // owner. GiveUpKept() follows.
+  void CloseWhenIdle();
+  // Returns what the poller has kept. On the poller, after CloseWhenIdle().
+  void GiveUpKept();
 
   // A hint: it changes meanwhile.
-  size_t in_use() const { return out_.load(std::memory_order_relaxed); }
+  size_t in_use() const {
+    const size_t kept = free_on_poller_.size(), out = out_.load(std::memory_order_relaxed);
+    return out > kept ? out - kept : 0;
+  }
 
  private:
+  // Calls that the poller keeps for itself: as many as its MessageCache keeps messages.
+  static constexpr size_t kKeptOnPollerMax = 64;
+  static constexpr uint64_t kMinusOne = ~uint64_t{0};
+
   class FreeList {
    public:
     ~FreeList();
-    void Push(UntypedCall* call);
-    UntypedCall* Pop();  // Null: there is none.
-    size_t size() const { return size_; }
+    void Push(UntypedCall* call) {
+      call->next_ = first_;
+      first_ = call;
+      size_.Add();
+    }
+    // Null: there is none.
+    UntypedCall* Pop() {
+      UntypedCall* const call = first_;
+      if (call == nullptr) return nullptr;
+      first_ = call->next_;
+      size_.Add(kMinusOne);
+      return call;
+    }
+    // From any thread.
+    size_t size() const { return size_.value(); }
 
    private:
     UntypedCall* first_ = nullptr;
-    size_t size_ = 0;
+    Count size_;
   };
 
-  // Counts a call that is taken, or returned, while others are in use. False: it would be the first one taken
-  // or the last one returned, which needs the mutex.
-  bool CountOneMore();
-  bool CountOneLess();
+  [[gnu::noinline]] UntypedCall* GetShared(const std::shared_ptr<ChannelCore>& owner);
+  [[gnu::noinline]] void PutShared(UntypedCall* call);
 
-  // The poller's own: a call that starts and ends there takes no lock.
+  // The poller's own.
   FreeList free_on_poller_;
 
   Mutex mutex_;
   FreeList free_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<size_t> out_{0};  // To zero, and from it, under mutex_.
-  bool close_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<size_t> out_{0};                // In use, or kept by the poller. Changed under mutex_.
+  std::atomic<bool> close_when_idle_{false};  // Set under mutex_.
   std::shared_ptr<ChannelCore> owner_ ABSL_GUARDED_BY(mutex_);  // While out_ > 0.
 };
 

@@ -14,8 +14,6 @@ constexpr int kExpireMax = 256;
 // expired within two seconds used a whole core.
 constexpr int64_t kExpireEveryNs = 500'000;
 
-constexpr uint64_t kMinusOne = ~uint64_t{0};
-
 }  // namespace
 
 CallQueue::CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
@@ -27,21 +25,33 @@ void CallQueue::PushBack(UntypedCall& call) {
   (last_ != nullptr ? last_->next_ : first_) = &call;
   last_ = &call;
   size_.Add();
+  const int64_t deadline_ns = call.deadline_ns_;
+  if (in_order_ == 0 || deadline_ns < last_in_order_ns_ || deadline_ns == transport::kNever) [[unlikely]]
+    return AddDeadline(call);
+  call.heap_position_ = kInOrder;
+  last_in_order_ns_ = deadline_ns;
+  ++in_order_;
+  if (!timer_.is_set() || deadline_ns < timer_.when_ns()) [[unlikely]]
+    SetTimer(call);
+}
+
+void CallQueue::AddDeadline(UntypedCall& call) {
   if (call.deadline_ns_ == transport::kNever) {
     call.heap_position_ = kNoDeadline;
     return;
   }
-  if (in_order_ == 0 || call.deadline_ns_ >= last_in_order_ns_) {
+  if (in_order_ == 0) {
     call.heap_position_ = kInOrder;
     last_in_order_ns_ = call.deadline_ns_;
-    if (in_order_++ == 0) first_in_order_ = &call;
+    first_in_order_ = &call;
+    in_order_ = 1;
   } else {
     by_deadline_.Add(call);
   }
-  if (!timer_.is_set() || call.deadline_ns_ < timer_.when_ns()) {
-    poller_.timers().Set(timer_, call.deadline_ns_);
-  }
+  if (!timer_.is_set() || call.deadline_ns_ < timer_.when_ns()) SetTimer(call);
 }
+
+void CallQueue::SetTimer(const UntypedCall& call) { poller_.timers().Set(timer_, call.deadline_ns_); }
 
 void CallQueue::Remove(UntypedCall& call) {
   size_.Add(kMinusOne);

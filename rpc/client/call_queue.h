@@ -32,6 +32,8 @@ class CallQueue {
   UntypedCall* front() const { return first_; }
   void PushBack(UntypedCall& call);
   void Remove(UntypedCall& call);
+  // Removes and returns the first one, which there is.
+  UntypedCall& PopFront();
 
   // Removes and returns the calls for which `which(call)` is true, in order.
   std::vector<UntypedCall*> TakeIf(absl::FunctionRef<bool(const UntypedCall&)> which);
@@ -40,6 +42,12 @@ class CallQueue {
   // In place of a position in the heap.
   static constexpr size_t kInOrder = SIZE_MAX, kNoDeadline = SIZE_MAX - 1;
 
+  static constexpr uint64_t kMinusOne = ~uint64_t{0};
+
+  // Notes the deadline of a call that is last in the list, and breaks their order or is the first to have
+  // one.
+  [[gnu::noinline]] void AddDeadline(UntypedCall& call);
+  [[gnu::noinline]] void SetTimer(const UntypedCall& call);
   // The call with the earliest deadline, or null.
   UntypedCall* Earliest() const;
   void OnTimer();
@@ -56,6 +64,20 @@ class CallQueue {
   int64_t last_in_order_ns_ = 0;           // At least the deadline of the last one.
   TimeHeap<UntypedCall, &UntypedCall::deadline_ns_, &UntypedCall::heap_position_> by_deadline_;
 };
+
+inline UntypedCall& CallQueue::PopFront() {
+  UntypedCall& call = *first_;
+  UntypedCall* const next = call.next_;
+  if (next == nullptr || call.heap_position_ != kInOrder || next->heap_position_ != kInOrder) [[unlikely]] {
+    Remove(call);
+    return call;
+  }
+  size_.Add(kMinusOne);
+  --in_order_;
+  first_ = first_in_order_ = next;
+  next->previous_ = nullptr;
+  return call;
+}
 
 }  // namespace hawser::internal
 

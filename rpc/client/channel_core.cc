@@ -215,6 +215,7 @@ std::shared_ptr<ChannelCore> ChannelCore::WithoutConnection(NoChannel why) {
   std::shared_ptr<ChannelCore> core(
       new ChannelCore(std::move(why.runtime), *why.poller, std::move(why.peer_address), {}));
   core->is_null_ = true;
+  core->calls_.CloseWhenIdle();  // It has no Channel whose end would give up the calls that the poller keeps.
   core->why_closed_ = absl::FailedPreconditionError(why.why);
   core->state_.store(ChannelState::kClosed, std::memory_order_release);
   return core;
@@ -316,9 +317,9 @@ void ChannelCore::OnChannelDestroyed() {
 }
 
 void ChannelCore::CloseOnceIdle() {
-  const bool idle = calls_.CloseWhenIdle();
-  if (offers_ != nullptr) return Close(absl::CancelledError("the channel was destroyed"));
-  if (idle) CloseIfIdle();
+  calls_.CloseWhenIdle();
+  if (offers_ != nullptr) Close(absl::CancelledError("the channel was destroyed"));
+  CloseIfIdle();
 }
 
 // Asks on the poller: until then it may carry a call of another connection of the channel. The end of that
@@ -326,6 +327,7 @@ void ChannelCore::CloseOnceIdle() {
 void ChannelCore::CloseIfIdle() {
   if (!poller_.usable_in_this_process()) return;
   poller_.Run([core = shared_from_this()] {
+    core->calls_.GiveUpKept();
     if (core->calls_in_use() == 0) core->CloseNow(absl::CancelledError("the channel was destroyed"));
   });
 }
@@ -353,7 +355,7 @@ ChannelState ChannelCore::channel_state() const {
 
 void ChannelCore::Start(UntypedCall& call) {
   poller_.AssertHeld();
-  if (link_ != nullptr && queue_.empty() && TrySend(call)) return;
+  if (queue_.empty() && link_ != nullptr && link_->CanSend() && TrySend(call)) return;
   if (state() != ChannelState::kReady && StartWhileNotReady(call)) return;
   call.Move(CallStage::Event::kQueue);
   queue_.PushBack(call);
@@ -382,7 +384,7 @@ bool ChannelCore::SendBeside(UntypedCall& call) {
   if (other == nullptr) return false;
   call.Move(CallStage::Event::kCarry);
   member_->carried.PushBack(call);
-  UntypedCall* const carrier = other->calls_.Get(other);
+  UntypedCall* const carrier = other->calls_.Get(other, other->poller_.Held());
   carrier->PrepareToCarry(call, *other);
   call.carrier_ = carrier;
   other->poller_.Run([carrier] { carrier->StartToCarry(); });
@@ -423,17 +425,19 @@ absl::Status ChannelCore::WhyClosed(const UntypedCall& call) const {
   return call.Error(why_closed_.code(), why_closed_.message());
 }
 
-// False: it cannot be sent now.
-bool ChannelCore::TrySend(UntypedCall& call) {
-  if (!link_->CanSend()) return false;
+bool ChannelCore::EndUnsent(UntypedCall& call, const absl::Status& why) {
+  // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
+  if (absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend())) return false;
+  call.EndSoon(call.Error(why.code(), why.message()));
+  return true;
+}
+
+inline bool ChannelCore::TrySend(UntypedCall& call) {
   transport::Connection& connection = link_->forward();
-  absl::StatusOr<transport::ExchangeId> id = connection.SendRequest(call.request_, call.deadline_ns_, call);
-  if (!id.ok()) {
-    // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
-    if (absl::IsUnavailable(id.status()) && (link_ == nullptr || !link_->CanSend())) return false;
-    call.EndSoon(call.Error(id.status().code(), id.status().message()));
-    return true;
-  }
+  const absl::StatusOr<transport::ExchangeId> id =
+      connection.SendRequest(call.request_, call.deadline_ns_, call);
+  if (!id.ok()) [[unlikely]]
+    return EndUnsent(call, id.status());
   call.Move(CallStage::Event::kSend);
   call.was_sent_ = true;
   call.connection_ = &connection;
@@ -444,8 +448,7 @@ bool ChannelCore::TrySend(UntypedCall& call) {
 void ChannelCore::Pump() {
   poller_.AssertHeld();
   while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
-    UntypedCall& call = *queue_.front();
-    queue_.Remove(call);
+    UntypedCall& call = queue_.PopFront();
     if (!TrySend(call)) Start(call);
   }
 }

@@ -166,7 +166,10 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Why the last attempt to connect failed, how long ago, and when the next one is.
   std::string WhyNotConnected() const;
   void OnRetryTimer();
+  // Only if the link can send. False: it turned out to be lost.
   bool TrySend(UntypedCall& call);
+  // It could not be sent, because of `why`. False: another connection can send it.
+  [[gnu::noinline, gnu::cold]] bool EndUnsent(UntypedCall& call, const absl::Status& why);
   // False: it is to be queued.
   [[gnu::noinline, gnu::cold]] bool StartWhileNotReady(UntypedCall& call);
   // Has another connection of the channel, one that is ready, carry the request. False: there is none.

@@ -58,11 +58,6 @@ void Misused(const char* how, const char* method) {
 
 // ---- CallHandle
 
-CallHandle CallHandle::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                           const CallOptions& options) {
-  return UntypedCall::New(channel, method, options);
-}
-
 CallHandle CallHandle::To(UntypedCall& call) {
   call.AddRef();
   return CallHandle(&call);
@@ -83,20 +78,44 @@ std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callb
   return call_->NewAlarm(std::move(callback));
 }
 
+// ---- CallAwaiter
+
+void CallAwaiter::await_suspend(std::coroutine_handle<> waiting) {
+  waits_ = true;
+  call_.Await(waiting, own_);
+}
+
+transport::IncomingMessagePtr CallAwaiter::TakeReply() {
+  resumed_ = true;
+  if (!call_.error_.ok()) [[unlikely]]
+    return nullptr;
+  return std::move(call_.reply_);
+}
+
+absl::Status CallAwaiter::TakeError() { return std::move(call_.error_); }
+const ReadLimits& CallAwaiter::limits() const { return call_.core_->read_limits(); }
+
+void CallAwaiter::Abandon() {
+  const CallHandle keep = CallHandle::To(call_);
+  if (waits_) call_.Unhook();
+  call_.Cancel();
+}
+
 // ---- UntypedCall, on the caller's thread
 
 [[gnu::always_inline]] inline CallHandle UntypedCall::NewOn(const std::shared_ptr<ChannelCore>& channel,
                                                             const Method& method,
                                                             const CallOptions& options) {
-  UntypedCall* const call = channel->calls().Get(channel);
+  UntypedCall* const call = channel->calls().Get(channel, channel->poller().Held());
   call->Prepare(channel, method, options);
   return CallHandle(call);
 }
 
-CallHandle UntypedCall::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                            const CallOptions& options) {
-  if (!channel->takes_new_calls()) return NewElsewhere(channel, method, options);
-  return NewOn(channel, method, options);
+CallHandle CallHandle::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+                           const CallOptions& options) {
+  if (!channel->takes_new_calls()) [[unlikely]]
+    return UntypedCall::NewElsewhere(channel, method, options);
+  return UntypedCall::NewOn(channel, method, options);
 }
 
 CallHandle UntypedCall::NewElsewhere(const std::shared_ptr<ChannelCore>& channel, const Method& method,
@@ -111,7 +130,7 @@ CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, 
   call->parents_core_ = channel;
   call->method_ = method;
   call->request_ = UnsendableMessage();
-  call->result_ = call->ErrorInChild();
+  call->error_ = call->ErrorInChild();
   call->stage_ = Stage::kEnded;
   call->handover_.store(Handover::State::kResult, std::memory_order_relaxed);
   call->refs_.store(1, std::memory_order_relaxed);
@@ -129,8 +148,8 @@ absl::Status UntypedCall::ErrorInChild() const {
                "are the parent's. Make channels after fork(), or call exec()");
 }
 
-void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                          const CallOptions& options) {
+[[gnu::always_inline]] inline void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel,
+                                                        const Method& method, const CallOptions& options) {
   core_ = channel.get();
   method_ = method;
   request_ = core_->poller().messages().NewOutgoing();
@@ -159,27 +178,33 @@ void UntypedCall::Free() {
   request_.reset();
   if (has_extras_) [[unlikely]]
     DropExtras();
-  result_ = transport::IncomingMessagePtr();
-  core_->calls().Put(this);
+  reply_.reset();
+  if (!error_.ok()) [[unlikely]]
+    error_ = absl::OkStatus();
+  core_->calls().Put(this, core_->poller().Held());
 }
 
 void UntypedCall::Send() {
   if (parents_core_ != nullptr) return;
-  if (deadline_ != absl::InfiniteFuture()) {
-    timeout_ns_ =
-        std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - core_->poller().environment().Now()));
-  }
   transport::Poller& poller = core_->poller();
+  const bool held = poller.Held();
+  if (deadline_ != absl::InfiniteFuture()) {
+    timeout_ns_ = std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - poller.environment().Now()));
+  }
   // If a callback on another thread holds the poller, a longer timeout would count from the callback's
   // return.
-  const bool known = timeout_ns_ < kExactTimeoutNs || (poller.called_out().inside() && !poller.Held());
+  const bool known = timeout_ns_ < kExactTimeoutNs || (!held && poller.called_out().inside());
   deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
   waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
   const bool cancelled = has_extras_ && !BeginExtras();
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
   HAWSER_PROBE(call_start, static_cast<transport::ResponseHandler*>(this), method_.name);
-  core_->poller().Post(&send_item_);
+  if (held) [[likely]] {
+    Begin();
+  } else {
+    poller.Post(&item_);
+  }
   if (cancelled) Cancel();
 }
 
@@ -224,7 +249,7 @@ bool UntypedCall::BeginExtras() {
     if (intercepted_->refused.ok()) {
       metadata_segment_ = AddMetadata(metadata, *request_);
     } else {
-      request_->Refuse(intercepted_->refused);  // RunSend() sees it.
+      request_->Refuse(intercepted_->refused);  // Begin() sees it.
     }
   }
   return scope_ == nullptr || scope_->Add(*this);
@@ -232,8 +257,7 @@ bool UntypedCall::BeginExtras() {
 
 void UntypedCall::EndExtras() {
   if (scope_ != nullptr) scope_->Remove(*this);
-  if (intercepted_ != nullptr)
-    intercepted_->interception.End(core_->poller(), method_.name, result_.status());
+  if (intercepted_ != nullptr) intercepted_->interception.End(core_->poller(), method_.name, error_);
 }
 
 void UntypedCall::DropExtras() {
@@ -245,7 +269,7 @@ void UntypedCall::DropExtras() {
 
 CallResult UntypedCall::Wait() {
   const ReadLimits& limits = core_->read_limits();
-  if (parents_core_ != nullptr) return {std::move(result_), limits};
+  if (parents_core_ != nullptr) return {TakeResult(), limits};
   if (in_child()) return {ErrorInChild(), limits};
   if (transport::Poller::ThisThreadHoldsOne()) {
     Cancel();
@@ -261,7 +285,12 @@ CallResult UntypedCall::Wait() {
   if (Move(Handover::Event::kWait) == Handover::State::kNeither) {
     if (absl::Status given_up = AwaitResult(); !given_up.ok()) return {std::move(given_up), limits};
   }
-  return {std::move(result_), limits};
+  return {TakeResult(), limits};
+}
+
+absl::StatusOr<transport::IncomingMessagePtr> UntypedCall::TakeResult() {
+  if (!error_.ok()) return std::move(error_);
+  return std::move(reply_);
 }
 
 absl::Status UntypedCall::AwaitResult() {
@@ -299,20 +328,42 @@ std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
 
 void UntypedCall::Then(Callback&& callback) {
   callback_ = std::move(callback);
-  if (parents_core_ != nullptr || in_child()) {
-    if (parents_core_ == nullptr) result_ = ErrorInChild();
-    AddRef();
-    InvokeCallback();
-    return Unref();
+  if (parents_core_ != nullptr || in_child()) return InvokeCallbackInChild();
+  Hook();
+}
+
+void UntypedCall::Await(std::coroutine_handle<> waiting, CallHandle& own) {
+  waiting_ = waiting;
+  if (parents_core_ != nullptr || in_child()) return InvokeCallbackInChild();
+  transport::Poller& poller = core_->poller();
+  if (!poller.Held() || handover_.load(std::memory_order_acquire) != Handover::State::kNeither) return Hook();
+  // The result comes on this poller, so only this thread moves the state now. Nor does another thread have a
+  // reference, if there are two: that of the coroutine, and that which ends with the result. (A scope, one of
+  // the extras, adds references on any thread.)
+  if (refs_.load(std::memory_order_acquire) == 2 && !has_extras_) {
+    own.call_ = nullptr;
+    refs_.store(1, std::memory_order_relaxed);
   }
-  // The callback may release the caller's reference, which may destroy this call before this function
+  poller.AddAsyncInterest(1);
+  MoveAlone(Handover::State::kNeither, Handover::Event::kHook);
+}
+
+void UntypedCall::Hook() {
+  // What was hooked may release the caller's reference, which may destroy this call before this function
   // returns.
   ChannelCore& core = *core_;
   core.poller().AddAsyncInterest(1);
   if (Move(Handover::Event::kHook) == Handover::State::kNeither) return;
   AddRef();
   const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
-  core.poller().Post(&callback_item_);
+  core.poller().Post(&item_);
+}
+
+void UntypedCall::InvokeCallbackInChild() {
+  if (parents_core_ == nullptr) error_ = ErrorInChild();
+  AddRef();
+  InvokeCallback();
+  Unref();
 }
 
 std::shared_ptr<Alarm> UntypedCall::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
@@ -324,6 +375,7 @@ std::shared_ptr<Alarm> UntypedCall::NewAlarm(absl::AnyInvocable<void(bool)> call
 void UntypedCall::Unhook() {
   // From kResultCallback: CallBackLate() finds kResult and does the rest.
   if (Move(Handover::Event::kUnhook) != Handover::State::kCallback) return;
+  waiting_ = nullptr;
   callback_ = nullptr;
   core_->poller().AddAsyncInterest(-1);
 }
@@ -344,14 +396,16 @@ absl::AnyInvocable<void()> UntypedCall::Canceller() {
 Handover::State UntypedCall::Move(Handover::Event event) {
   Handover::State before = handover_.load(std::memory_order_acquire);
   while (true) {
-    const Handover::State next = Moved<Handover>(before, event, [this] {
-      return absl::StrCat("the handover of a call of ", method_.name, " to ", core_->peer_address());
-    });
+    const Handover::State next = Moved<Handover>(before, event, [this] { return WhoseHandover(); });
     if (next == before ||
         handover_.compare_exchange_weak(before, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
       return before;
     }
   }
+}
+
+std::string UntypedCall::WhoseHandover() const {
+  return absl::StrCat("the handover of a call of ", method_.name, " to ", core_->peer_address());
 }
 
 // ---- On the poller.
@@ -360,27 +414,41 @@ std::string UntypedCall::WhoseStage() const {
   return absl::StrCat("a call of ", method_.name, " to ", core_->peer_address());
 }
 
-void UntypedCall::RunSend() {
+// The callback is posted once the result is there, and that comes after the begin. Also called where no
+// callback may run: on a thread that only posts, or inside Then() in another callback.
+void UntypedCall::RunPosted() {
+  if (stage_ == Stage::kNew) return Begin();
+  core_->HandOverSoon(*this);
+}
+
+[[gnu::always_inline]] inline void UntypedCall::Begin() {
   begun_ns_ = core_->poller().NowForDeadlineNs();
   if (deadline_ns_ == kNotYet) {
     deadline_ns_ = DeadlineNs(begun_ns_, timeout_ns_);
     waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   }
-  if (cancelled_) return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
-  if (timeout_ns_ <= 0 || deadline_ns_ <= core_->poller().now_ns()) {
-    return EndSoon(TooLate(timeout_ns_ > 0 ? core_->poller().WhyLate(deadline_ns_) : ""));
-  }
-  if (!request_->status().ok()) {
-    if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
-      SetWasSent(intercepted_->refused, false);
-      return EndSoon(intercepted_->refused);
-    }
-    const absl::Status why = request_->status();
-    const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
-                                                            : "the request cannot be sent: ";
-    return EndSoon(Error(why.code(), absl::StrCat(what, absl::string_view(why.message()))));
-  }
+  if (!MayBeSent()) [[unlikely]]
+    return EndSoon(WhyNotSent());
   core_->Start(*this);
+}
+
+inline bool UntypedCall::MayBeSent() const {
+  return !cancelled_ && timeout_ns_ > 0 && deadline_ns_ > core_->poller().now_ns() && request_->status().ok();
+}
+
+absl::Status UntypedCall::WhyNotSent() const {
+  if (cancelled_) return Error(absl::StatusCode::kCancelled, "cancelled by the caller");
+  if (timeout_ns_ <= 0) return TooLate("");
+  if (deadline_ns_ <= core_->poller().now_ns()) return TooLate(core_->poller().WhyLate(deadline_ns_));
+  if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
+    absl::Status refused = intercepted_->refused;
+    SetWasSent(refused, false);
+    return refused;
+  }
+  const absl::Status why = request_->status();
+  const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
+                                                          : "the request cannot be sent: ";
+  return Error(why.code(), absl::StrCat(what, absl::string_view(why.message())));
 }
 
 void UntypedCall::RunCancel() {
@@ -398,7 +466,7 @@ void UntypedCall::RunCancel() {
       core_->Forget(*this);
       EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
       break;
-    case Stage::kNew:  // RunSend() sees it.
+    case Stage::kNew:  // Begin() sees it.
     case Stage::kEnding:
     case Stage::kEnded:
     case Stage::kImpossible:  // Never entered.
@@ -407,13 +475,11 @@ void UntypedCall::RunCancel() {
   Unref();
 }
 
-// Also called where no callback may run: on a thread that only posts, or inside Then() in another callback.
-void UntypedCall::RunCallback() { core_->HandOverSoon(*this); }
-
 void UntypedCall::CallBackLate() {
   if (Move(Handover::Event::kCallBack) == Handover::State::kResultCallback) {
     InvokeCallback();
   } else {
+    waiting_ = nullptr;
     callback_ = nullptr;
   }
   core_->poller().AddAsyncInterest(-1);
@@ -422,15 +488,22 @@ void UntypedCall::CallBackLate() {
 
 void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
   transport::Connection* const connection = std::exchange(connection_, nullptr);
-  if (!response.ok()) return OnFailure(response.status());
-  if (IsOkEnvelope((*response)->envelope())) return End(std::move(response));
-  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope((*response)->envelope());
+  if (!response.ok()) [[unlikely]]
+    return OnFailure(response.status());
+  transport::IncomingMessagePtr& message = *response;
+  if (!IsOkEnvelope(message->envelope())) [[unlikely]]
+    return OnOtherResponse(*connection, std::move(message));
+  End(std::move(message));
+}
+
+void UntypedCall::OnOtherResponse(transport::Connection& connection, transport::IncomingMessagePtr response) {
+  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(response->envelope());
   if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
-  const absl::StatusOr<MetadataView> metadata = MetadataIn(**response, envelope->metadata_segment);
+  const absl::StatusOr<MetadataView> metadata = MetadataIn(*response, envelope->metadata_segment);
   if (!metadata.ok()) return End(Error(absl::StatusCode::kDataLoss, metadata.status().message()));
   if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
-  if (envelope->not_run) return OnCallNotRun(*connection, DecodeStatus(envelope->code, **response));
-  absl::Status error = DecodeStatus(envelope->code, **response);
+  if (envelope->not_run) return OnCallNotRun(connection, DecodeStatus(envelope->code, *response));
+  absl::Status error = DecodeStatus(envelope->code, *response);
   SetMetadata(error, *metadata);
   End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
 }
@@ -518,8 +591,7 @@ void UntypedCall::StartToCarry() {
 void UntypedCall::EndCarrying() {
   UntypedCall& call = *carried_for_;
   core_->poller().AddAsyncInterest(-1);
-  call.core_->poller().Run(
-      [&call, result = std::move(result_)]() mutable { call.OnCarried(std::move(result)); });
+  call.core_->poller().Run([&call, result = TakeResult()]() mutable { call.OnCarried(std::move(result)); });
   Unref();
 }
 
@@ -535,7 +607,9 @@ void UntypedCall::GiveBack() {
 }
 
 void UntypedCall::OnCarried(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
-  if (DropCarrier()) End(std::move(result));
+  if (!DropCarrier()) return;
+  if (!result.ok()) return End(std::move(result).status());
+  End(*std::move(result));
 }
 
 void UntypedCall::TakeBack(transport::OutgoingMessagePtr request, bool was_sent, uint8_t resends) {
@@ -569,21 +643,39 @@ void UntypedCall::SendAgain() {
   core_->Start(*this);
 }
 
-void UntypedCall::End(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
-  if (!core_->poller().MayCallOut()) return EndSoon(std::move(result));
-  result_ = std::move(result);
+[[gnu::always_inline]] inline void UntypedCall::End(transport::IncomingMessagePtr&& reply) {
+  reply_ = std::move(reply);
+  HandOverNowOrSoon();
+}
+
+void UntypedCall::End(absl::Status error) {
+  error_ = std::move(error);
+  HandOverNowOrSoon();
+}
+
+void UntypedCall::EndSoon(absl::Status error) {
+  error_ = std::move(error);
+  HandOverSoon();
+}
+
+[[gnu::always_inline]] inline void UntypedCall::HandOverNowOrSoon() {
+  if (!core_->poller().MayCallOut()) [[unlikely]]
+    return HandOverSoon();
   HandOver();
 }
 
-void UntypedCall::EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
-  result_ = std::move(result);
+void UntypedCall::HandOverSoon() {
   Move(CallStage::Event::kEndSoon);
   core_->HandOverSoon(*this);
 }
 
 [[gnu::always_inline]] inline void UntypedCall::NoteEnd() {
-  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, result_.ok());
-  core_->CountEnd(method_, result_.ok() ? absl::StatusCode::kOk : result_.status().code(), begun_ns_);
+  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, error_.ok());
+  if (error_.ok()) [[likely]] {
+    core_->CountEnd(method_, absl::StatusCode::kOk, begun_ns_);
+  } else {
+    core_->CountEnd(method_, error_.code(), begun_ns_);
+  }
 }
 
 void UntypedCall::HandOver() {
@@ -597,7 +689,12 @@ void UntypedCall::HandOver() {
   } else {
     NoteEnd();
   }
-  const Handover::State before = Move(Handover::Event::kResult);
+  Handover::State before = handover_.load(std::memory_order_acquire);
+  if (before == Handover::State::kCallback) [[likely]] {
+    MoveAlone(before, Handover::Event::kResult);  // Unhook() is called on the poller.
+  } else {
+    before = Move(Handover::Event::kResult);
+  }
   if (before == Handover::State::kWaiter) done_.Set();
   if (before == Handover::State::kCallback) {
     InvokeCallback();
@@ -606,21 +703,34 @@ void UntypedCall::HandOver() {
   Unref();
 }
 
-void UntypedCall::InvokeCallback() {
+[[gnu::always_inline]] inline void UntypedCall::InvokeCallback() {
   const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
   if (has_extras_ || current_trace != nullptr) [[unlikely]] {
     InvokeTraced();
   } else {
-    CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+    RunCallers();
   }
-  callback_ = nullptr;  // It may own the PendingCall, and thereby this.
+  if (callback_ != nullptr) [[unlikely]]
+    callback_ = nullptr;  // It may own the PendingCall, and thereby this.
+}
+
+[[gnu::always_inline]] inline void UntypedCall::RunCallers() {
+  try {
+    if (const std::coroutine_handle<> waiting = std::exchange(waiting_, nullptr); waiting) {
+      waiting.resume();
+    } else {
+      callback_(TakeResult(), core_->read_limits());
+    }
+  } catch (...) {
+    ReportException("the callback of", method_.name);
+  }
 }
 
 void UntypedCall::InvokeTraced() {
   // Also if it has none: this thread may be in a handler that waits, and drives the poller meanwhile.
   const TraceRef none;
   const TraceScope trace(intercepted_ != nullptr ? intercepted_->trace : none);
-  CallUser("the callback of", method_.name, [&] { callback_(std::move(result_), core_->read_limits()); });
+  RunCallers();
 }
 
 absl::Status UntypedCall::TooLate(absl::string_view why_late) const {

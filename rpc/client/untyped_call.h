@@ -2,6 +2,7 @@
 #define HAWSER_RPC_CLIENT_UNTYPED_CALL_H_
 
 #include <atomic>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,9 +45,6 @@ class UntypedCall final : transport::ResponseHandler {
   using Callback = CallHandle::Callback;
 
   // As the functions of CallHandle with these names.
-  static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
-                        const CallOptions& options);
-
   std::shared_ptr<Alarm> NewAlarm(absl::AnyInvocable<void(bool)> callback) const;
   const Method& method() const { return method_; }
   transport::OutgoingMessage& request() { return *request_; }
@@ -60,7 +58,12 @@ class UntypedCall final : transport::ResponseHandler {
   // For its scope (CancelScope::Add()).
   absl::AnyInvocable<void()> Canceller();
 
+  // As Then(), for a coroutine whose reference is `own`. Empties `own` where the reference that the call
+  // itself has until its result is handed over keeps it alive for the coroutine, too.
+  void Await(std::coroutine_handle<> waiting, CallHandle& own);
+
  private:
+  friend class CallAwaiter;
   friend class CallHandle;
   friend class CallPool;
   friend class CallQueue;
@@ -105,20 +108,32 @@ class UntypedCall final : transport::ResponseHandler {
 
   // From any thread. Returns the state before.
   Handover::State Move(Handover::Event event);
+  // The same from `before`, where no other thread moves the state: without a locked instruction.
+  void MoveAlone(Handover::State before, Handover::Event event) {
+    handover_.store(Moved<Handover>(before, event, [this] { return WhoseHandover(); }),
+                    std::memory_order_release);
+  }
+  std::string WhoseHandover() const;
 
   // ---- On the poller.
   void Move(CallStage::Event event) {
     stage_ = Moved<CallStage>(stage_, event, [this] { return WhoseStage(); });
   }
   std::string WhoseStage() const;
-  void RunSend();
+  void RunPosted();
+  void Begin();
+  // Why Begin() does not send it, if there is a reason.
+  bool MayBeSent() const;
+  [[gnu::noinline, gnu::cold]] absl::Status WhyNotSent() const;
   void RunCancel();
-  void RunCallback();
   // Runs the callback of kResultCallback, in a turn.
   void CallBackLate();
 
   // transport::ResponseHandler
   void OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) override;
+  // One that is not OK, or has metadata.
+  [[gnu::noinline]] void OnOtherResponse(transport::Connection& connection,
+                                         transport::IncomingMessagePtr response);
   absl::string_view name() const override { return method_.name; }
   void OnRequestReturned(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() override;
@@ -146,9 +161,13 @@ class UntypedCall final : transport::ResponseHandler {
   void OnCallNotRun(transport::Connection& connection, absl::Status why);
   void OnFailure(const absl::Status& why);
   // It has its result: hands it over now or, where no callback may run, in the next turn.
-  void End(absl::StatusOr<transport::IncomingMessagePtr>&& result);
-  void EndSoon(absl::StatusOr<transport::IncomingMessagePtr>&& result);
+  void End(transport::IncomingMessagePtr&& reply);
+  void End(absl::Status error);
+  void EndSoon(absl::Status error);
+  void HandOverNowOrSoon();
+  void HandOverSoon();
   void HandOver();
+  absl::StatusOr<transport::IncomingMessagePtr> TakeResult();
   // For those who count calls, and those who trace them.
   void NoteEnd();
   // Waits for done_. Not OK: its poller is held beyond the deadline, and the caller has stopped waiting.
@@ -162,7 +181,13 @@ class UntypedCall final : transport::ResponseHandler {
   // leaks it.
   bool in_child() const;
   absl::Status ErrorInChild() const;
+  // Registers the callback, or the coroutine, that was set.
+  void Hook();
+  // In a child after fork(): there is no poller to wait for.
+  [[gnu::noinline, gnu::cold]] void InvokeCallbackInChild();
   void InvokeCallback();
+  // Calls the callback, or resumes the coroutine.
+  void RunCallers();
   // With the trace of the call, or without any.
   [[gnu::noinline, gnu::cold]] void InvokeTraced();
 
@@ -193,7 +218,7 @@ class UntypedCall final : transport::ResponseHandler {
   uint8_t resends_ = 0;
   bool request_comes_back_ = false;
   uint16_t metadata_segment_ = 0;  // Of the request; 0: none. Used by the caller.
-  int64_t begun_ns_ = 0;           // When RunSend() ran.
+  int64_t begun_ns_ = 0;           // When Begin() ran.
   int64_t deadline_ns_ = 0;
   transport::Connection* connection_ = nullptr;  // kSent
   UntypedCall* carrier_ = nullptr;               // kCarried: a reference to the call that carries it.
@@ -207,14 +232,17 @@ class UntypedCall final : transport::ResponseHandler {
   std::atomic<uint32_t> refs_{0};
   std::atomic<Handover::State> handover_{Handover::State::kNeither};
   std::atomic<bool> cancel_posted_{false};
-  // For AwaitResult(): deadline_ns_, or kNotYet until RunSend() has run.
+  // For AwaitResult(): deadline_ns_, or kNotYet until Begin() has run.
   std::atomic<int64_t> waiters_deadline_ns_{0};
-  absl::StatusOr<transport::IncomingMessagePtr> result_;
+  // The result: an error, or if that is OK the reply. Both are moved out when the caller gets it.
+  absl::Status error_;
+  transport::IncomingMessagePtr reply_;
+  std::coroutine_handle<> waiting_;  // Instead of:
   Callback callback_;
   transport::WaitEvent done_;
-  Item<&UntypedCall::RunSend> send_item_{this};
+  // The begin; later, the callback of a result that was there first.
+  Item<&UntypedCall::RunPosted> item_{this};
   Item<&UntypedCall::RunCancel> cancel_item_{this};
-  Item<&UntypedCall::RunCallback> callback_item_{this};
 };
 
 }  // namespace hawser::internal

@@ -67,7 +67,7 @@ class ServerCall::Ticket {
 };
 
 void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
-                       transport::IncomingMessagePtr request, int64_t deadline_ns) {
+                       transport::IncomingMessagePtr&& request, int64_t deadline_ns) {
   id_ = id;
   entry_ = &entry;
   counts_ = &counts;
@@ -76,23 +76,31 @@ void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry
   started_ns_ = connection_.poller().now_ns();
   deadline_ns_ = deadline_ns;
   refs_.store(1, std::memory_order_relaxed);
-  if (!RunsOnExecutor()) {
-    absl::Status status;
-    {
-      const bool offered = connection_.serving().gate != nullptr;
-      const transport::Poller::CallOut out(connection_.poller(),
-                                           offered ? transport::kOfferedHandler : transport::kHandler,
-                                           entry.method->name, CallIdOf());
-      HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, entry.method->name);
-      status = CallHandler();
-      HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, entry.method->name);
-    }
-    return HandlerReturned(std::move(status));
-  }
-  const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of",
-                                       entry.method->name, CallIdOf());
+  if (RunsOnExecutor()) return StartOnExecutor();
+  absl::Status status = CallHandlerHere();
+  if (deferred_) [[unlikely]]
+    return HandlerHasDeferred(std::move(status));
+  FinishHere(status);
+}
+
+[[gnu::always_inline]] inline absl::Status ServerCall::CallHandlerHere() {
+  const char* const method = entry_->method->name;
+  const bool offered = connection_.serving().gate != nullptr;
+  const transport::Poller::CallOut out(
+      connection_.poller(), offered ? transport::kOfferedHandler : transport::kHandler, method, CallIdOf());
+  HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, method);
+  absl::Status status = CallHandler();
+  HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, method);
+  return status;
+}
+
+void ServerCall::StartOnExecutor() {
+  NoteMore();
+  const char* const method = entry_->method->name;
+  const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of", method,
+                                       CallIdOf());
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
-  CallUser("the executor, given", entry.method->name, [&] { connection_.serving().executor(Ticket(this)); });
+  CallUser("the executor, given", method, [&] { connection_.serving().executor(Ticket(this)); });
 }
 
 transport::CallId ServerCall::CallIdOf() const { return {connection_.number(), id_.slot, id_.generation}; }
@@ -128,18 +136,13 @@ ServerCall::Times ServerCall::TimesOf(int64_t all_ns, int64_t poller_free_ns) co
   return {began_ns - started_ns_, returned_ns - began_ns, end_ns - returned_ns};
 }
 
-void ServerCall::Reset() {
-  request_ = nullptr;
-  own_request_.reset();
+void ServerCall::ResetMore() {
   kept_request_.reset();
   if (abandoned_) abandoned_memory_ = {};
-  reply_.reset();
-  if (reply_metadata_ != nullptr) [[unlikely]]
-    reply_metadata_.reset();
-  if (trace_ != nullptr) [[unlikely]]
-    trace_.reset();
+  reply_metadata_.reset();
+  trace_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
-  deferred_ = abandoned_ = errs_after_defer_ = is_traced_ = false;
+  deferred_ = abandoned_ = errs_after_defer_ = is_traced_ = has_more_ = false;
   began_ns_.store(0, std::memory_order_relaxed);
   returned_ns_.store(0, std::memory_order_relaxed);
   answered_.store(false, std::memory_order_relaxed);
@@ -150,13 +153,14 @@ void ServerCall::Reset() {
 
 // ---- The handler and its end.
 
-absl::Status ServerCall::CallHandler() {
+[[gnu::always_inline]] inline absl::Status ServerCall::CallHandler() {
   if (!connection_.serving().plain || is_traced_ || AnyCallMayHaveTrace()) [[unlikely]]
     return CallEnclosedHandler();
   return RunHandler();
 }
 
 absl::Status ServerCall::CallEnclosedHandler() {
+  NoteMore();
   const Serving& serving = connection_.serving();
   CallbackGate* const gate = serving.gate.get();
   const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
@@ -213,6 +217,10 @@ void ServerCall::EndInterception(const absl::Status& status) {
 
 void ServerCall::HandlerReturned(absl::Status status) {
   if (!deferred_) return Finish(std::move(status));
+  HandlerHasDeferred(std::move(status));
+}
+
+void ServerCall::HandlerHasDeferred(absl::Status status) {
   const int64_t now_ns = connection_.poller().environment().NowNs();
   if (!RunsOnExecutor()) connection_.counters().handler_end_ns = now_ns;
   returned_ns_.store(now_ns, std::memory_order_relaxed);
@@ -222,15 +230,18 @@ void ServerCall::HandlerReturned(absl::Status status) {
 }
 
 void ServerCall::Finish(absl::Status status) {
-  if (connection_.poller().Held()) {
-    connection_.Answer(*this, status);
-    if (refs_.load(std::memory_order_acquire) == 1) return connection_.Recycle(*this);
-    ForgetOnCancel();  // The OnCancel() callback is due, and must not start any more.
-    return Unref();
-  }
+  if (connection_.poller().Held()) return FinishHere(status);
   ForgetOnCancel();
   status_ = std::move(status);
   Post(&answer_item_);
+}
+
+[[gnu::always_inline]] inline void ServerCall::FinishHere(const absl::Status& status) {
+  connection_.Answer(*this, status);
+  if (refs_.load(std::memory_order_acquire) == 1) [[likely]]
+    return connection_.Recycle(*this);
+  ForgetOnCancel();  // The OnCancel() callback is due, and must not start any more.
+  Unref();
 }
 
 // `keep`: the item may release the last other owner of the runtime before Post() has returned.
@@ -240,6 +251,7 @@ void ServerCall::Post(transport::MailboxItem* item) {
 }
 
 void ServerCall::Defer() {
+  NoteMore();
   deferred_ = true;
   if (!RunsOnExecutor()) {
     began_ns_.store(std::max(started_ns_, connection_.counters().handler_end_ns), std::memory_order_relaxed);
@@ -285,13 +297,9 @@ transport::OutgoingMessage& ServerCall::reply() {
 }
 
 Metadata& ServerCall::reply_metadata() {
+  NoteMore();
   if (reply_metadata_ == nullptr) reply_metadata_ = std::make_unique<Metadata>();
   return *reply_metadata_;
-}
-
-transport::OutgoingMessagePtr ServerCall::TakeReply() {
-  reply();
-  return std::move(reply_);
 }
 
 KeptBytes ServerCall::KeepBytes(capnp::Data::Reader bytes) {
@@ -332,6 +340,7 @@ KeptBytes ServerCall::KeepBytes(capnp::Data::Reader bytes) {
 }
 
 std::shared_ptr<const void> ServerCall::KeepRequest() {
+  NoteMore();
   if (kept_request_ == nullptr) kept_request_ = std::move(own_request_);
   return kept_request_;
 }
@@ -360,6 +369,7 @@ absl::Duration ServerCall::TimeRemaining() const {
 bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuration(); }
 
 void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
+  NoteMore();
   {
     absl::MutexLock lock(&cancel_mutex_);
     on_cancel_.swap(callback);  // The previous callback is destroyed after the lock is released.
@@ -373,6 +383,7 @@ void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
 void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }
 
 std::shared_ptr<CancelScope> ServerCall::Scope() {
+  NoteMore();
   std::shared_ptr<CancelScope> scope;
   {
     absl::MutexLock lock(&cancel_mutex_);
@@ -386,6 +397,7 @@ std::shared_ptr<CancelScope> ServerCall::Scope() {
 }
 
 void ServerCall::Cancel() {
+  NoteMore();
   {
     absl::MutexLock lock(&cancel_mutex_);
     cancelled_.store(true, std::memory_order_release);
@@ -399,6 +411,7 @@ void ServerCall::Cancel() {
 }
 
 void ServerCall::Abandon(transport::HeldByHost request_memory) {
+  NoteMore();
   abandoned_ = true;
   abandoned_memory_ = std::move(request_memory);
 }

@@ -53,9 +53,12 @@ class ServerCall {
 
   // Runs the handler, here or on the executor.
   void Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
-             transport::IncomingMessagePtr request, int64_t deadline_ns);
+             transport::IncomingMessagePtr&& request, int64_t deadline_ns);
   // Before Start(): the request comes with a trace.
-  void NoteTrace() { is_traced_ = true; }
+  void NoteTrace() {
+    NoteMore();
+    is_traced_ = true;
+  }
   // The caller has stopped waiting: notifies the handler.
   void Cancel();
   // The connection has answered instead of the handler, whose own answer will be dropped.
@@ -86,12 +89,24 @@ class ServerCall {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
   Times TimesOf(int64_t all_ns, int64_t poller_free_ns) const;
-  // Never null.
-  transport::OutgoingMessagePtr TakeReply();
+  // Not null: made, if the handler has not looked at it. Sending it empties this.
+  transport::OutgoingMessagePtr& MadeReply() {
+    if (reply_ == nullptr) [[unlikely]]
+      reply();
+    return reply_;
+  }
+  // Its memory is free for the error that takes its place.
+  void DropReply() { reply_.reset(); }
   // nullptr: the answer has none.
   const Metadata* metadata_to_send() const { return errs_after_defer_ ? nullptr : reply_metadata_.get(); }
   // Returns it to its initial state.
-  void Reset();
+  void Reset() {
+    request_ = nullptr;
+    own_request_.reset();
+    reply_.reset();
+    if (has_more_) [[unlikely]]
+      ResetMore();
+  }
 
   // ---- For ServerContext and DeferredCall, which document these.
 
@@ -115,6 +130,8 @@ class ServerCall {
   // For ServerContext::peer(): a null pointer that says why it is null.
   [[gnu::cold]] std::shared_ptr<Channel> NoPeer() const;
 
+  ServerCall* next_free = nullptr;  // The connection's.
+
  private:
   class Ticket;
 
@@ -129,6 +146,15 @@ class ServerCall {
     const Serving& serving = connection_.serving();
     return serving.executor && !(entry_->on_poller && serving.plain);
   }
+  // Most calls have a request, a reply, and a handler that runs on the poller and answers. One that has more
+  // notes that, so that the others do without resetting the rest. (Not written again: a DeferredCall's thread
+  // may be reading it.)
+  void NoteMore() {
+    if (!has_more_) has_more_ = true;
+  }
+  [[gnu::noinline, gnu::cold]] void ResetMore();
+  [[gnu::noinline]] void StartOnExecutor();
+  absl::Status CallHandlerHere();
   absl::Status CallHandler();
   [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
   // Asks Serving::authorize, which there is.
@@ -136,7 +162,10 @@ class ServerCall {
   absl::Status RunHandler();
   [[gnu::noinline, gnu::cold]] void EndInterception(const absl::Status& status);
   void HandlerReturned(absl::Status status);
+  void HandlerHasDeferred(absl::Status status);
   void Finish(absl::Status status);
+  // On the poller.
+  void FinishHere(const absl::Status& status);
   void FinishOnce(absl::Status status, bool by_handler);
   void CallOnCancel(absl::AnyInvocable<void()>& callback);
   void ForgetOnCancel();
@@ -168,6 +197,7 @@ class ServerCall {
   bool is_traced_ = false;  // The request came with a trace.
   absl::Status status_;     // The answer's, on the way to the poller.
   bool deferred_ = false;   // Used on the handler's thread.
+  bool has_more_ = false;   // See NoteMore().
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the
   // DeferredCall's thread.
   bool errs_after_defer_ = false;

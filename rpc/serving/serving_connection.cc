@@ -1,7 +1,7 @@
 #include "hawser/rpc/serving/serving_connection.h"
 
 #include <algorithm>
-#include <optional>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -124,7 +124,7 @@ std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) co
   poller_.AssertHeld();
   std::vector<std::string> texts;
   for (const auto& call : calls_) {
-    if (std::find(free_.begin(), free_.end(), call.get()) != free_.end()) continue;
+    if (IsFree(*call)) continue;
     if (call->stage() != stage) continue;
     texts.push_back(absl::StrCat(call->method().name, ", ", call->Name(), ", ", AgeOf(*call), " old"));
   }
@@ -142,7 +142,7 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
                            .since_unix_ns = since_unix_ns,
                            .requests = requests_,
                            .number = number_};
-  const bool is_idle = free_.size() == calls_.size();
+  const bool is_idle = busy_ == 0;
   const int64_t now_ns = is_idle ? 0 : poller_.environment().NowNs();
   for (size_t slot = 0; !is_idle && slot < by_slot_.size(); ++slot) {
     const ServerCall* const call = by_slot_[slot];
@@ -233,7 +233,8 @@ void ServingConnection::OnClosed(const absl::Status& why) {
 }
 
 void ServingConnection::CheckGone() {
-  if (connection_ == nullptr && free_.size() == calls_.size()) owner_.OnServingEnded();
+  if (connection_ == nullptr && busy_ == 0) [[unlikely]]
+    owner_.OnServingEnded();
 }
 
 // ---- Requests.
@@ -244,28 +245,27 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   counters_.calls_total.Add();
   ++requests_;
   RequestEnvelope envelope;
-  bool is_traced = false;
-  if (!DecodeRequestEnvelope(request->envelope(), envelope)) [[unlikely]] {
-    const std::optional<RequestEnvelope> with_metadata = DecodeWithMetadata(id, *request, is_traced);
-    if (!with_metadata.has_value()) return;
-    envelope = *with_metadata;
-  }
-  if (draining_) return SendError(id, absl::UnavailableError("the server is shutting down"), true);
+  if (!DecodeRequestEnvelope(request->envelope(), envelope)) [[unlikely]]
+    return OnOtherRequest(id, std::move(request), deadline_ns);
+  OnRequestOf(envelope, id, std::move(request), deadline_ns, /*is_traced=*/false);
+}
+
+[[gnu::always_inline]] inline void ServingConnection::OnRequestOf(const RequestEnvelope& envelope,
+                                                                  transport::ExchangeId id,
+                                                                  transport::IncomingMessagePtr&& request,
+                                                                  int64_t deadline_ns, bool is_traced) {
+  if (draining_) [[unlikely]]
+    return RefuseDraining(id);
   const Served served = Find(envelope.interface_id, envelope.ordinal);
-  if (served.entry == nullptr)
-    return SendError(id, Unimplemented(envelope.interface_id, envelope.ordinal), false);
-  if (abandoned_calls_ != 0) {
-    if (absl::Status status = CheckAbandoned(); !status.ok()) return SendError(id, status, false);
-  }
-  if (free_.empty()) {
-    calls_.push_back(std::make_unique<ServerCall>(*this));
-    free_.reserve(calls_.capacity());
-    free_.push_back(calls_.back().get());
-  }
-  ServerCall* const call = free_.back();
-  free_.pop_back();
-  HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == nullptr, "slot ", id.slot, " of ",
-               by_slot_.size(), " got a second call, connection to ", peer_address_);
+  if (served.entry == nullptr) [[unlikely]]
+    return RefuseUnimplemented(envelope, id);
+  if (abandoned_calls_ != 0 && RefuseBesideAbandoned(id)) [[unlikely]]
+    return;
+  ServerCall* const call = free_ != nullptr ? free_ : NewCall();
+  free_ = call->next_free;
+  ++busy_;
+  if (id.slot >= by_slot_.size() || by_slot_[id.slot] != nullptr) [[unlikely]]
+    SlotMisused(id, "got a second call");
   by_slot_[id.slot] = call;
   counters_.calls_running.Add();
   served.counts->request_bytes.Add(request->body_bytes());
@@ -274,18 +274,44 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   call->Start(id, *served.entry, *served.counts, std::move(request), deadline_ns);
 }
 
-std::optional<RequestEnvelope> ServingConnection::DecodeWithMetadata(
-    transport::ExchangeId id, const transport::IncomingMessage& request, bool& is_traced) {
-  const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request.envelope());
-  absl::Status status = envelope.status();
-  if (envelope.ok()) {
-    const absl::StatusOr<MetadataView> metadata = MetadataIn(request, envelope->metadata_segment);
-    is_traced = metadata.ok() && HasTraceIn(*metadata);
-    status = metadata.status();
+void ServingConnection::OnOtherRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
+                                       int64_t deadline_ns) {
+  const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
+  if (!envelope.ok()) return SendError(id, envelope.status(), false);
+  const absl::StatusOr<MetadataView> metadata = MetadataIn(*request, envelope->metadata_segment);
+  if (!metadata.ok()) return SendError(id, metadata.status(), false);
+  OnRequestOf(*envelope, id, std::move(request), deadline_ns, HasTraceIn(*metadata));
+}
+
+void ServingConnection::RefuseDraining(transport::ExchangeId id) {
+  SendError(id, absl::UnavailableError("the server is shutting down"), true);
+}
+
+void ServingConnection::RefuseUnimplemented(const RequestEnvelope& envelope, transport::ExchangeId id) {
+  SendError(id, Unimplemented(envelope.interface_id, envelope.ordinal), false);
+}
+
+bool ServingConnection::RefuseBesideAbandoned(transport::ExchangeId id) {
+  const absl::Status status = CheckAbandoned();
+  if (!status.ok()) SendError(id, status, false);
+  return !status.ok();
+}
+
+ServerCall* ServingConnection::NewCall() {
+  calls_.push_back(std::make_unique<ServerCall>(*this));
+  return calls_.back().get();
+}
+
+bool ServingConnection::IsFree(const ServerCall& call) const {
+  for (const ServerCall* each = free_; each != nullptr; each = each->next_free) {
+    if (each == &call) return true;
   }
-  if (status.ok()) return *envelope;
-  SendError(id, status, false);
-  return std::nullopt;
+  return false;
+}
+
+void ServingConnection::SlotMisused(transport::ExchangeId id, const char* how) const {
+  HAWSER_CHECK(false, "slot ", id.slot, " of ", by_slot_.size(), " ", how, ", connection to ", peer_address_);
+  std::abort();
 }
 
 void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
@@ -375,50 +401,67 @@ absl::Status ServingConnection::WhyCancelled(const ServerCall& call, const absl:
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   poller_.AssertHeld();
   const transport::ExchangeId id = call.id();
-  if (call.abandoned()) return counters_.calls_running.Add(kMinusOne);
-  HAWSER_CHECK(id.slot < by_slot_.size() && by_slot_[id.slot] == &call, "the call of slot ", id.slot, " of ",
-               by_slot_.size(), " answered twice, connection to ", peer_address_);
+  if (call.abandoned()) [[unlikely]]
+    return counters_.calls_running.Add(kMinusOne);
+  if (id.slot >= by_slot_.size() || by_slot_[id.slot] != &call) [[unlikely]]
+    SlotMisused(id, "was answered twice");
   by_slot_[id.slot] = nullptr;
   counters_.calls_running.Add(kMinusOne);
-  if (connection_ == nullptr) return CountFailure(call, absl::StatusCode::kCancelled);
-  if (!status.ok()) {
-    const absl::Status why = absl::IsCancelled(status) ? WhyCancelled(call, status) : status;
-    CountFailure(call, why.code());
-    return SendError(id, why, false, call.metadata_to_send());
-  }
+  if (connection_ == nullptr) [[unlikely]]
+    return CountFailure(call, absl::StatusCode::kCancelled);
+  if (!status.ok()) [[unlikely]]
+    return AnswerWithError(call, status);
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
   transport::Poller& poller = poller_;  // Read once.
   const uint64_t sent_before = poller.sent_bytes().value();
   if (absl::Status sent = SendReply(call, code); sent.ok()) [[likely]] {
     CountEnd(call, poller.NowFineNs(), poller.sent_bytes().value() - sent_before);
   } else {
-    CountFailure(call, code);
-    SendError(id,
-              absl::Status(code, absl::StrCat("the reply of ", call.method().name,
-                                              " cannot be sent: ", absl::string_view(sent.message()))),
-              false);
+    AnswerUnsendable(call, code, sent);
   }
 }
 
-absl::Status ServingConnection::SendReply(ServerCall& call, absl::StatusCode& code) {
-  transport::OutgoingMessagePtr reply = call.TakeReply();
-  uint16_t metadata_segment = 0;
-  if (const Metadata* const metadata = call.metadata_to_send(); metadata != nullptr) [[unlikely]] {
-    if (!metadata->status().ok()) {
-      code = absl::StatusCode::kInternal;
-      return metadata->status();
-    }
-    metadata_segment = AddMetadata(*metadata, *reply);
+void ServingConnection::AnswerWithError(ServerCall& call, const absl::Status& status) {
+  const absl::Status why = absl::IsCancelled(status) ? WhyCancelled(call, status) : status;
+  CountFailure(call, why.code());
+  SendError(call.id(), why, false, call.metadata_to_send());
+}
+
+void ServingConnection::AnswerUnsendable(ServerCall& call, absl::StatusCode code, const absl::Status& why) {
+  CountFailure(call, code);
+  call.DropReply();
+  SendError(call.id(),
+            absl::Status(code, absl::StrCat("the reply of ", call.method().name,
+                                            " cannot be sent: ", absl::string_view(why.message()))),
+            false);
+}
+
+[[gnu::always_inline]] inline absl::Status ServingConnection::SendReply(ServerCall& call,
+                                                                        absl::StatusCode& code) {
+  transport::OutgoingMessagePtr& reply = call.MadeReply();
+  if (const Metadata* const metadata = call.metadata_to_send(); metadata != nullptr) [[unlikely]]
+    return SendReplyWithMetadata(call, *metadata, code);
+  if (!reply->status().ok()) [[unlikely]] {
+    code = reply->status().code();
+    return reply->status();
   }
+  reply->SetEnvelope(kOkEnvelope);
+  return connection_->Respond(call.id(), reply);
+}
+
+absl::Status ServingConnection::SendReplyWithMetadata(ServerCall& call, const Metadata& metadata,
+                                                      absl::StatusCode& code) {
+  if (!metadata.status().ok()) {
+    code = absl::StatusCode::kInternal;
+    return metadata.status();
+  }
+  transport::OutgoingMessagePtr& reply = call.MadeReply();
+  const uint16_t segment = AddMetadata(metadata, *reply);
   if (!reply->status().ok()) {
     code = reply->status().code();
     return reply->status();
   }
-  if (metadata_segment == 0) [[likely]] {
-    reply->SetEnvelope(kOkEnvelope);
-  } else {
-    reply->SetEnvelope(Encode(ResponseEnvelope{absl::StatusCode::kOk, false, metadata_segment}));
-  }
+  reply->SetEnvelope(Encode(ResponseEnvelope{absl::StatusCode::kOk, false, segment}));
   return connection_->Respond(call.id(), reply);
 }
 
@@ -485,7 +528,9 @@ void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();
   if (call.abandoned()) --abandoned_calls_;
   call.Reset();
-  free_.push_back(&call);
+  call.next_free = free_;
+  free_ = &call;
+  --busy_;
   CheckGone();
 }
 

@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -170,10 +169,22 @@ class ServingConnection final : transport::ConnectionObserver,
   // Before handler_end_ns says that `call` has ended.
   [[gnu::noinline, gnu::cold]] void NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns);
   void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
-  // The envelope of a request that the short way does not decode, because it has metadata, or is malformed.
-  // Empty: it was refused.
-  [[gnu::noinline, gnu::cold]] std::optional<RequestEnvelope> DecodeWithMetadata(
-      transport::ExchangeId id, const transport::IncomingMessage& request, bool& is_traced);
+  // Starts the call, or refuses it.
+  void OnRequestOf(const RequestEnvelope& envelope, transport::ExchangeId id,
+                   transport::IncomingMessagePtr&& request, int64_t deadline_ns, bool is_traced);
+  // A request whose envelope the short way does not decode, because it has metadata, or is malformed.
+  [[gnu::noinline, gnu::cold]] void OnOtherRequest(transport::ExchangeId id,
+                                                   transport::IncomingMessagePtr request,
+                                                   int64_t deadline_ns);
+  [[gnu::noinline, gnu::cold]] void RefuseDraining(transport::ExchangeId id);
+  [[gnu::noinline, gnu::cold]] void RefuseUnimplemented(const RequestEnvelope& envelope,
+                                                        transport::ExchangeId id);
+  // True: it was refused, because too many handlers still run after their calls have ended.
+  [[gnu::noinline, gnu::cold]] bool RefuseBesideAbandoned(transport::ExchangeId id);
+  [[gnu::noinline, gnu::cold]] ServerCall* NewCall();
+  bool IsFree(const ServerCall& call) const;
+  // A bug of ours: `how` the slot was used.
+  [[noreturn, gnu::noinline, gnu::cold]] void SlotMisused(transport::ExchangeId id, const char* how) const;
   // A method, and what this poller counts of its calls.
   struct Served {
     const MethodTable::Entry* entry = nullptr;
@@ -187,6 +198,12 @@ class ServingConnection final : transport::ConnectionObserver,
   // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
   // either side.
   absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
+  [[gnu::noinline, gnu::cold]] absl::Status SendReplyWithMetadata(ServerCall& call, const Metadata& metadata,
+                                                                  absl::StatusCode& code);
+  // The handler failed, or its reply cannot be sent.
+  [[gnu::noinline, gnu::cold]] void AnswerWithError(ServerCall& call, const absl::Status& status);
+  [[gnu::noinline, gnu::cold]] void AnswerUnsendable(ServerCall& call, absl::StatusCode code,
+                                                     const absl::Status& why);
   // `metadata`: nullptr: none. Left out if it cannot be sent.
   void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
                  const Metadata* metadata = nullptr);
@@ -222,8 +239,9 @@ class ServingConnection final : transport::ConnectionObserver,
   transport::Timer owed_timer_;
   std::vector<ServerCall*> by_slot_;                // Not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
-  std::vector<ServerCall*> free_;
-  uint64_t number_ = 0;  // Connection::number().
+  ServerCall* free_ = nullptr;                      // Those of them that serve no request: a list.
+  size_t busy_ = 0;                                 // The others.
+  uint64_t number_ = 0;                             // Connection::number().
   uint64_t requests_ = 0;
   size_t abandoned_calls_ = 0;          // Answered in their handlers' place, which still run.
   std::vector<ServerCall*> to_cancel_;  // Their RunOnCancel() is due.

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/first_of.h"
 #include "hawser/rpc/sleep.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -133,6 +134,61 @@ TEST_F(CoroutineTest, ResumedToItsEndItCancelsNothing) {
   EXPECT_TRUE(client_.Until([&] { return resumed; }));
   waiting.Destroy();
   Settle();
+}
+
+// From its second call on, on the poller.
+Coroutine AwaitTwo(std::shared_ptr<Channel> channel, int& resumed, absl::StatusCode& code) {
+  const Act first = co_await SendAct(channel, 1);
+  EXPECT_THAT(first, IsOk());
+  ++resumed;
+  const Act reply = co_await SendAct(channel, 2);
+  code = reply.status().code();
+  ++resumed;
+}
+
+TEST_F(CoroutineTest, DestroyedWhileACallOfThePollersIsPendingItCancels) {
+  server_.probe.on_act = server_.held.Handler();
+  int resumed = 0;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  Coroutine waiting = AwaitTwo(channel_, resumed, code);
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 1; }));
+  server_.held.Take().Finish();
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 2; }));
+  ASSERT_EQ(resumed, 1);
+  DeferredCall deferred = server_.held.Take();
+  waiting.Destroy();
+  EXPECT_TRUE(client_.Until([&] { return deferred.context().cancelled(); }));
+  deferred.Finish();
+  Settle();
+  EXPECT_EQ(resumed, 1);
+}
+
+TEST_F(CoroutineTest, ACallOfThePollersEndsWithItsChannel) {
+  server_.probe.on_act = server_.held.Handler();
+  int resumed = 0;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  Coroutine waiting = AwaitTwo(channel_, resumed, code);
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 1; }));
+  server_.held.Take().Finish();
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 2; }));
+  channel_->Close();
+  EXPECT_TRUE(client_.Until([&] { return resumed == 2; }));
+  EXPECT_EQ(code, absl::StatusCode::kCancelled);
+  server_.held.Take().Finish();
+}
+
+// The poller keeps the objects of calls that ended there.
+TEST_F(CoroutineTest, AChannelEndsWhosePollerHasKeptCalls) {
+  std::shared_ptr<Channel> channel = server_.Connect({.runtime = client_.runtime});
+  int resumed = 0;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  Coroutine waiting = AwaitTwo(channel, resumed, code);
+  ASSERT_TRUE(client_.Until([&] { return resumed == 2; }));
+  EXPECT_EQ(code, absl::StatusCode::kOk);
+  waiting.Destroy();
+  const std::weak_ptr<internal::ChannelCore> core = channel->core();
+  channel.reset();
+  EXPECT_TRUE(client_.Until([&] { return core.expired(); }));
 }
 
 // ---- gcc 12 destroys twice what an aggregate, or what a lambda captures, holds that is made inside a

@@ -51,15 +51,6 @@ constexpr int kLooksAtHolder = 64;
 // From this delay on, the text of an error mentions it.
 constexpr absl::Duration kLate = absl::Milliseconds(100);
 
-// The innermost poller that this thread is on.
-thread_local const Poller* innermost_held = nullptr;
-
-// One address per thread: cheaper to compare than a thread id.
-const void* ThisThread() {
-  thread_local char here;
-  return &here;
-}
-
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -175,16 +166,14 @@ bool Poller::TryHold() {
       !held_.compare_exchange_strong(free, kHeld, std::memory_order_seq_cst)) {
     return false;
   }
-  holder_.store(ThisThread(), std::memory_order_relaxed);
-  outer_held_ = std::exchange(innermost_held, this);
+  outer_held_ = std::exchange(innermost_held_, this);
   cache_.Enter();
   return true;
 }
 
 void Poller::Release() {
   cache_.Leave();
-  innermost_held = outer_held_;
-  holder_.store(nullptr, std::memory_order_relaxed);
+  innermost_held_ = outer_held_;
   if (held_.exchange(kFree, std::memory_order_seq_cst) == kHeldAndAwaited) held_.notify_one();
 }
 
@@ -218,18 +207,23 @@ PollerStats Poller::stats() const {
 
 int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : now_ns_; }
 
-bool Poller::Held() const { return holder_.load(std::memory_order_relaxed) == ThisThread(); }
+bool Poller::HeldBeside() const {
+  for (const Poller* poller = innermost_held_; poller != nullptr; poller = poller->outer_held_) {
+    if (poller == this) return true;
+  }
+  return false;
+}
 
 // In a child that a handler created with fork(), the parent's pollers do not count.
 bool Poller::ThisThreadHoldsOne() {
-  for (const Poller* poller = innermost_held; poller != nullptr; poller = poller->outer_held_) {
+  for (const Poller* poller = innermost_held_; poller != nullptr; poller = poller->outer_held_) {
     if (poller->usable_in_this_process()) return true;
   }
   return false;
 }
 
 std::optional<CalledOut::Call> Poller::CalledOutOnThisThread() {
-  for (const Poller* poller = innermost_held; poller != nullptr; poller = poller->outer_held_) {
+  for (const Poller* poller = innermost_held_; poller != nullptr; poller = poller->outer_held_) {
     if (!poller->usable_in_this_process()) continue;
     if (std::optional<CalledOut::Call> call = poller->called_out_.Now(); call.has_value()) return call;
   }

@@ -108,7 +108,7 @@ class Poller final : public PollerServices {
   bool WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns);
 
   // This thread is on the poller.
-  bool Held() const;
+  bool Held() const { return innermost_held_ == this || (innermost_held_ != nullptr && HeldBeside()); }
   // This thread is on some poller: in a handler or a callback, which must not wait for a network.
   static bool ThisThreadHoldsOne();
   // The code of the application that this thread runs there: see CalledOut::Now().
@@ -219,6 +219,8 @@ class Poller final : public PollerServices {
  private:
   Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, ReadLedger& ledger,
          const PollerOptions& options, Environment& environment);
+  // The same on a thread that has taken another poller since.
+  [[gnu::noinline, gnu::cold]] bool HeldBeside() const;
   bool TryHold();
   void Release();
   void AwaitRelease();
@@ -256,7 +258,8 @@ class Poller final : public PollerServices {
   // deadlock.
   static constexpr int kFree = 0, kHeld = 1, kHeldAndAwaited = 2;
   std::atomic<int> held_{kFree};
-  std::atomic<const void*> holder_{nullptr};
+  // The innermost poller that this thread is on.
+  inline static constinit thread_local const Poller* innermost_held_ = nullptr;
   MessageCache cache_;                  // Of the thread that is on it.
   const Poller* outer_held_ = nullptr;  // Another one that this thread is on, too.
 
