@@ -160,13 +160,19 @@ class [[nodiscard]] PendingCall {
     }
   };
 
+  // A proxy written by hand may have Results that are no struct, such as capnp::AnyPointer.
+  static typename Results::Reader ReadRoot(transport::IncomingMessage& reply, const ReadLimits& limits) {
+    if constexpr (capnp::kind<Results>() == capnp::Kind::STRUCT) {
+      return typename Results::Reader(internal::ReadRootStruct(reply, limits));
+    } else {
+      return internal::Root(reply, limits).template getAs<Results>();
+    }
+  }
   static absl::StatusOr<Reply<Results>> TypedReply(transport::IncomingMessagePtr&& reply,
                                                    const ReadLimits& limits) {
     try {
       // The constructor of Reply moves `reply`, after the root was read.
-      return absl::StatusOr<Reply<Results>>(
-          absl::in_place, std::move(reply),
-          typename Results::Reader(internal::ReadRootStruct(*reply, limits)));
+      return absl::StatusOr<Reply<Results>>(absl::in_place, std::move(reply), ReadRoot(*reply, limits));
     } catch (const kj::Exception& exception) {
       return internal::StatusOfMalformed(exception);
     }
@@ -198,7 +204,7 @@ class [[nodiscard]] Call {
   Call(const std::shared_ptr<Channel>& channel, const Method& method, const CallOptions& options)
       : call_(internal::NewCall(channel, method, options)),
         method_name_(method.name),
-        request_(call_.request().InitRootStruct(capnp::_::structSize<Params>())) {}
+        request_(InitRoot(call_.request())) {}
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
 
@@ -245,6 +251,14 @@ class [[nodiscard]] Call {
   }
 
  private:
+  // As PendingCall reads the root of a reply.
+  static typename Params::Builder InitRoot(transport::OutgoingMessage& request) {
+    if constexpr (capnp::kind<Params>() == capnp::Kind::STRUCT) {
+      return typename Params::Builder(request.InitRootStruct(capnp::_::structSize<Params>()));
+    } else {
+      return request.builder().template initRoot<Params>();
+    }
+  }
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
       internal::Misused(

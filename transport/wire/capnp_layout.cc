@@ -1,6 +1,7 @@
 #include "hawser/transport/wire/capnp_layout.h"
 
 #include <capnp/any.h>
+#include <capnp/capability.h>
 #include <capnp/message.h>
 #include <capnp/orphan.h>
 
@@ -16,7 +17,8 @@ constexpr bool kVersionIsKnown = CAPNP_VERSION >= kVersionMin && CAPNP_VERSION <
                                  sizeof(capnp::MessageBuilder) >= sizeof(MessageBuilder) &&
                                  sizeof(capnp::_::StructReader) == sizeof(StructReader) &&
                                  sizeof(capnp::_::StructBuilder) == sizeof(StructBuilder) &&
-                                 std::is_trivially_copyable_v<capnp::_::StructReader>;
+                                 std::is_trivially_copyable_v<capnp::_::StructReader> &&
+                                 std::is_trivially_copyable_v<capnp::_::StructBuilder>;
 
 constexpr size_t kWords = 16;
 constexpr uint16_t kData = 2, kPointers = 3;
@@ -93,7 +95,9 @@ bool BuilderIsKnown() {
   static constexpr uint64_t kExternal = 0;
   builder.getOrphanage().referenceExternalData(
       {reinterpret_cast<const uint8_t*>(&kExternal), sizeof(kExternal)});
-  return WordsInUse(builder, words) == 0;
+  TrialBuilder with_capability;
+  with_capability.root().getCapTable()->injectCap(kj::Own<capnp::ClientHook>());
+  return WordsInUse(builder, words) == 0 && WordsInUse(with_capability, with_capability.words()) == 0;
 }
 
 bool ReaderIsKnown() {
@@ -131,7 +135,13 @@ bool ReaderIsKnown() {
 }  // namespace
 
 bool Known() {
-  static const bool known = kVersionIsKnown && BuilderIsKnown() && ReaderIsKnown();
+  static const bool known = [] {
+    try {
+      return kVersionIsKnown && BuilderIsKnown() && ReaderIsKnown();
+    } catch (...) {  // The library refuses the trial.
+      return false;
+    }
+  }();
   return known;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "hawser/base/check.h"
 #include "hawser/base/endian.h"
 
 // Uses a reader or a builder of Cap'n Proto for one message after another.
@@ -189,6 +190,12 @@ inline capnp::_::StructBuilder InitRootStruct(capnp::MessageBuilder& builder, ca
   constexpr size_t kArena = offsetof(MessageBuilder, arena);
   constexpr size_t kSegment = kArena + offsetof(Arena, segment);
   const uint32_t data = size.data, pointers = size.pointers;
+#ifndef NDEBUG
+  const auto room = Load<uint64_t>(
+      &builder, kSegment + offsetof(Arena::SegmentBuilder, reader) + offsetof(SegmentReader, word_count));
+  HAWSER_CHECK(uint64_t{1} + data + pointers <= room, "a root of ", data, " + ", pointers,
+               " words, in a segment of ", room);
+#endif
   StoreLittle64(reinterpret_cast<uint8_t*>(begin), uint64_t{pointers} << 48 | uint64_t{data} << 32);
   Store(&builder, kSegment + offsetof(Arena::SegmentBuilder, end), begin + 1 + data + pointers);
   capnp::_::StructBuilder root;

@@ -51,8 +51,10 @@ void OutgoingMessage::MakeBuilder() {
   first_taken_ = false;
   allocated_bytes_ = 0;
   keeps_builder_ = head_ && pool_->knows_layout_;
-  if (keeps_builder_) builder_->getRoot<capnp::AnyPointer>();  // Takes the first segment.
+  if (keeps_builder_) MakeArena();
 }
+
+void OutgoingMessage::MakeArena() { builder_->getRoot<capnp::AnyPointer>(); }
 
 void OutgoingMessage::Reset() {
   // The first segment must be zeros when it is used again. Only the bytes that were used are cleared. Their
@@ -98,6 +100,13 @@ void OutgoingMessage::Revive() {
   ReviveMemory(head_.data(), kSmallBufferBytes);
   if constexpr (kOverwritesRetiredMemory) memset(head_.data(), 0, kSmallBufferBytes);
   MarkInitialized(body(), kFirstSegmentBytes);  // Reset() has cleared it.
+  if constexpr (kOverwritesRetiredMemory) {
+    if (!keeps_builder_) return;
+    const uint64_t words = capnp_layout::WordsInUse(*builder_, first_segment());
+    HAWSER_CHECK(words == 1,
+                 "an Orphanage, Orphan or Builder was used after its message had ended: there are ", words,
+                 " words (0: and more segments) where the next message begins");
+  }
 }
 
 kj::ArrayPtr<capnp::word> OutgoingMessage::AllocateSegment(uint32_t minimum_words) {

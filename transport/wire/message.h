@@ -58,9 +58,12 @@ class OutgoingMessage {
   OutgoingMessage& operator=(const OutgoingMessage&) = delete;
 
   // Allocates from the pool as it grows. When the pool is at its limit the message continues in plain memory,
-  // so that building never fails half-way. It cannot be sent then: see status().
+  // so that building never fails half-way. It cannot be sent then: see status(). From now on the message has
+  // a root, which is null until it is made.
   capnp::MessageBuilder& builder() {
     is_begun_ = true;
+    if (!keeps_builder_) [[unlikely]]
+      MakeArena();
     return *builder_;
   }
   // builder().initRoot<T>() for a T of `size`, which is the first that is made of the message.
@@ -150,6 +153,7 @@ class OutgoingMessage {
   OutgoingMessage(MessagePool* pool, Lease head);
   void Reset();  // Back to an empty message with a first segment of zeros.
   void MakeBuilder();
+  void MakeArena();  // With the first segment and a root of null; without effect if it is there.
   [[gnu::noinline]] capnp::_::StructBuilder InitRootOutside(capnp::_::StructSize size);
   capnp::word* first_segment() const { return reinterpret_cast<capnp::word*>(body()); }
   void Retire();  // Nothing uses its memory before Revive(). After Reset().
@@ -166,7 +170,7 @@ class OutgoingMessage {
   Lease head_;
   alignas(8) uint8_t builder_space_[sizeof(void*) * 64];
   capnp::MessageBuilder* builder_ = nullptr;
-  // The builder serves one message after another, and has taken the first segment (capnp_layout.h).
+  // The builder serves one message after another, and has its arena (capnp_layout.h).
   bool keeps_builder_ = false;
   bool is_begun_ = false;  // builder() was asked for. Without that a message has no segments.
   bool first_taken_ = false;
