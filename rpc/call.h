@@ -120,15 +120,10 @@ class [[nodiscard]] PendingCall {
   // several connections, the call is on the poller of one of them, and which is not known: then on the only
   // poller of the runtime, or while no thread drives any of them; or Cancel() the call and let the coroutine
   // end.
-  auto operator co_await() & {
+  // co_await std::move(call) does the same: the call stays in this object, for Cancel().
+  auto operator co_await() {
     Take();
     return Awaiter(call_.Share());
-  }
-  // Also moves the call out of this object, which cannot Cancel() it any more. Costs less: co_await
-  // call.Send(), or co_await std::move(call).
-  auto operator co_await() && {
-    Take();
-    return Awaiter(std::move(call_));
   }
 
   // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to

@@ -115,7 +115,9 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, 
   return std::make_shared<Channel>(*std::move(core));
 }
 
-Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : core_(std::move(core)) {}
+Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : core_(std::move(core)) {
+  core_->OnChannelCreated();
+}
 
 Channel::~Channel() {
   core_->OnChannelDestroyed();

@@ -90,16 +90,18 @@ class CallHandle {
 };
 
 // What a coroutine suspends on that waits for a call: in place of Then(), and without its callback object.
-// The result stays in the call until the coroutine, when it is resumed, takes it from there.
-// Lifetime: part of the coroutine. Destroyed before it is resumed it withdraws the coroutine, as Unhook()
+// The poller moves the result in here before it resumes the coroutine, and the call is not used from then on:
+// resume() may return before await_resume() runs, perhaps on another thread, if the coroutine's promise has
+// wrapped this in an awaiter that resumes on an executor.
+// Lifetime: part of the coroutine. Destroyed before it has the result it withdraws the coroutine, as Unhook()
 //           does a callback, and cancels the call.
 class CallAwaiter {
  public:
-  explicit CallAwaiter(CallHandle call) : own_(std::move(call)), call_(*own_.call_) {}
+  explicit CallAwaiter(CallHandle call) : call_(std::move(call)) {}
   CallAwaiter(const CallAwaiter&) = delete;
   CallAwaiter& operator=(const CallAwaiter&) = delete;
   ~CallAwaiter() {
-    if (!resumed_) [[unlikely]]
+    if (!has_result_) [[unlikely]]
       Abandon();
   }
 
@@ -107,18 +109,23 @@ class CallAwaiter {
   void await_suspend(std::coroutine_handle<> waiting);
 
  protected:
-  // For await_resume(), which calls this first. The reply; null: there is none, and TakeError() says why.
-  transport::IncomingMessagePtr TakeReply();
-  absl::Status TakeError();
-  const ReadLimits& limits() const;
+  // For await_resume(). The reply; null: there is none, and TakeError() says why.
+  transport::IncomingMessagePtr TakeReply() { return std::move(reply_); }
+  absl::Status TakeError() { return std::move(error_); }
+  const ReadLimits& limits() const { return limits_; }
 
  private:
+  friend class UntypedCall;
+  // Takes the result of `call`, releases its reference, and resumes. The coroutine may destroy this.
+  void ResumeWith(UntypedCall& call);
   [[gnu::noinline, gnu::cold]] void Abandon();
 
-  CallHandle own_;  // Empty while the call's own reference suffices: see UntypedCall::Await().
-  UntypedCall& call_;
-  bool waits_ = false;
-  bool resumed_ = false;
+  CallHandle call_;  // Empty once it has the result.
+  std::coroutine_handle<> waiting_;
+  transport::IncomingMessagePtr reply_;
+  absl::Status error_;
+  ReadLimits limits_;
+  bool has_result_ = false;
 };
 
 // The program broke a rule of call.h: a CHECK that says `how` and, unless that is null, the method.

@@ -28,7 +28,7 @@ void CallPool::PutShared(UntypedCall* call) {
     free_.Push(call);
     if (out_.fetch_sub(1, std::memory_order_relaxed) == 1) {
       last = std::move(owner_);
-      close = close_when_idle_.load(std::memory_order_relaxed);
+      close = close_when_idle_;
     }
   }
   if (close) last->CloseIfIdle();
@@ -36,7 +36,8 @@ void CallPool::PutShared(UntypedCall* call) {
 
 void CallPool::CloseWhenIdle() {
   MutexLock lock(mutex_);
-  close_when_idle_.store(true, std::memory_order_relaxed);
+  keeps_on_poller_.store(false, std::memory_order_relaxed);
+  close_when_idle_ = true;
 }
 
 void CallPool::GiveUpKept() {

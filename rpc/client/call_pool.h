@@ -35,11 +35,13 @@ class CallPool {
   // May close and destroy the owner, and this.
   void Put(UntypedCall* call, bool on_poller) {
     if (on_poller && free_on_poller_.size() < kKeptOnPollerMax &&
-        !close_when_idle_.load(std::memory_order_relaxed)) [[likely]]
+        keeps_on_poller_.load(std::memory_order_relaxed)) [[likely]]
       return free_on_poller_.Push(call);
     PutShared(call);
   }
 
+  // The poller keeps calls from here on. They keep the owner alive, so CloseWhenIdle() has to follow.
+  void KeepOnPoller() { keeps_on_poller_.store(true, std::memory_order_relaxed); }
   // The channel is destroyed, and the poller keeps no more calls: the return of the last one closes the
   // owner. GiveUpKept() follows.
   void CloseWhenIdle();
@@ -89,8 +91,9 @@ class CallPool {
 
   Mutex mutex_;
   FreeList free_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<size_t> out_{0};                // In use, or kept by the poller. Changed under mutex_.
-  std::atomic<bool> close_when_idle_{false};  // Set under mutex_.
+  std::atomic<size_t> out_{0};  // In use, or kept by the poller. Changed under mutex_.
+  std::atomic<bool> keeps_on_poller_{false};
+  bool close_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ChannelCore> owner_ ABSL_GUARDED_BY(mutex_);  // While out_ > 0.
 };
 

@@ -215,7 +215,6 @@ std::shared_ptr<ChannelCore> ChannelCore::WithoutConnection(NoChannel why) {
   std::shared_ptr<ChannelCore> core(
       new ChannelCore(std::move(why.runtime), *why.poller, std::move(why.peer_address), {}));
   core->is_null_ = true;
-  core->calls_.CloseWhenIdle();  // It has no Channel whose end would give up the calls that the poller keeps.
   core->why_closed_ = absl::FailedPreconditionError(why.why);
   core->state_.store(ChannelState::kClosed, std::memory_order_release);
   return core;
@@ -306,6 +305,11 @@ void ChannelCore::CloseChannel(const absl::Status& why) {
   if (!poller_.usable_in_this_process()) return;
   if (member_ == nullptr) return Close(why);
   for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) core->Close(why);
+}
+
+void ChannelCore::OnChannelCreated() {
+  if (member_ == nullptr) return calls_.KeepOnPoller();
+  for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) core->calls_.KeepOnPoller();
 }
 
 void ChannelCore::OnChannelDestroyed() {

@@ -89,6 +89,8 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // With all connections of its channel.
   void CloseChannel(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
+  // It has a Channel, which ends with OnChannelDestroyed().
+  void OnChannelCreated();
   // Its Channel is being destroyed: see Channel::Close().
   void OnChannelDestroyed();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);

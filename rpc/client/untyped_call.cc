@@ -81,23 +81,24 @@ std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callb
 // ---- CallAwaiter
 
 void CallAwaiter::await_suspend(std::coroutine_handle<> waiting) {
-  waits_ = true;
-  call_.Await(waiting, own_);
+  waiting_ = waiting;
+  call_.call_->Await(*this);
 }
 
-transport::IncomingMessagePtr CallAwaiter::TakeReply() {
-  resumed_ = true;
-  if (!call_.error_.ok()) [[unlikely]]
-    return nullptr;
-  return std::move(call_.reply_);
+[[gnu::always_inline]] inline void CallAwaiter::ResumeWith(UntypedCall& call) {
+  if (call.error_.ok()) [[likely]] {
+    reply_ = std::move(call.reply_);
+  } else {
+    error_ = std::move(call.error_);
+  }
+  limits_ = call.core_->read_limits();
+  has_result_ = true;
+  std::exchange(call_.call_, nullptr)->Unref();
+  waiting_.resume();
 }
-
-absl::Status CallAwaiter::TakeError() { return std::move(call_.error_); }
-const ReadLimits& CallAwaiter::limits() const { return call_.core_->read_limits(); }
 
 void CallAwaiter::Abandon() {
-  const CallHandle keep = CallHandle::To(call_);
-  if (waits_) call_.Unhook();
+  if (waiting_) call_.Unhook();
   call_.Cancel();
 }
 
@@ -332,18 +333,12 @@ void UntypedCall::Then(Callback&& callback) {
   Hook();
 }
 
-void UntypedCall::Await(std::coroutine_handle<> waiting, CallHandle& own) {
-  waiting_ = waiting;
+void UntypedCall::Await(CallAwaiter& waiting) {
+  waiting_ = &waiting;
   if (parents_core_ != nullptr || in_child()) return InvokeCallbackInChild();
   transport::Poller& poller = core_->poller();
   if (!poller.Held() || handover_.load(std::memory_order_acquire) != Handover::State::kNeither) return Hook();
-  // The result comes on this poller, so only this thread moves the state now. Nor does another thread have a
-  // reference, if there are two: that of the coroutine, and that which ends with the result. (A scope, one of
-  // the extras, adds references on any thread.)
-  if (refs_.load(std::memory_order_acquire) == 2 && !has_extras_) {
-    own.call_ = nullptr;
-    refs_.store(1, std::memory_order_relaxed);
-  }
+  // The result comes on this poller, so only this thread moves the state now.
   poller.AddAsyncInterest(1);
   MoveAlone(Handover::State::kNeither, Handover::Event::kHook);
 }
@@ -691,7 +686,7 @@ void UntypedCall::HandOver() {
   }
   Handover::State before = handover_.load(std::memory_order_acquire);
   if (before == Handover::State::kCallback) [[likely]] {
-    MoveAlone(before, Handover::Event::kResult);  // Unhook() is called on the poller.
+    MoveAlone(before, Handover::Event::kResult);  // Unhook() comes here, or while no thread drives.
   } else {
     before = Move(Handover::Event::kResult);
   }
@@ -716,9 +711,9 @@ void UntypedCall::HandOver() {
 
 [[gnu::always_inline]] inline void UntypedCall::RunCallers() {
   try {
-    if (const std::coroutine_handle<> waiting = std::exchange(waiting_, nullptr); waiting) {
-      waiting.resume();
-    } else {
+    if (CallAwaiter* const waiting = std::exchange(waiting_, nullptr); waiting != nullptr) {
+      waiting->ResumeWith(*this);
+    } else if (callback_) {
       callback_(TakeResult(), core_->read_limits());
     }
   } catch (...) {

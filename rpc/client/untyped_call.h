@@ -2,7 +2,6 @@
 #define HAWSER_RPC_CLIENT_UNTYPED_CALL_H_
 
 #include <atomic>
-#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,9 +57,8 @@ class UntypedCall final : transport::ResponseHandler {
   // For its scope (CancelScope::Add()).
   absl::AnyInvocable<void()> Canceller();
 
-  // As Then(), for a coroutine whose reference is `own`. Empties `own` where the reference that the call
-  // itself has until its result is handed over keeps it alive for the coroutine, too.
-  void Await(std::coroutine_handle<> waiting, CallHandle& own);
+  // As Then(), for the coroutine of `waiting`.
+  void Await(CallAwaiter& waiting);
 
  private:
   friend class CallAwaiter;
@@ -237,7 +235,7 @@ class UntypedCall final : transport::ResponseHandler {
   // The result: an error, or if that is OK the reply. Both are moved out when the caller gets it.
   absl::Status error_;
   transport::IncomingMessagePtr reply_;
-  std::coroutine_handle<> waiting_;  // Instead of:
+  CallAwaiter* waiting_ = nullptr;  // Instead of:
   Callback callback_;
   transport::WaitEvent done_;
   // The begin; later, the callback of a result that was there first.

@@ -99,6 +99,8 @@ class ServerCall {
   void DropReply() { reply_.reset(); }
   // nullptr: the answer has none.
   const Metadata* metadata_to_send() const { return errs_after_defer_ ? nullptr : reply_metadata_.get(); }
+  // From Reset() to Start().
+  bool is_free() const { return request_ == nullptr; }
   // Returns it to its initial state.
   void Reset() {
     request_ = nullptr;

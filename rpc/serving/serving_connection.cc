@@ -124,7 +124,7 @@ std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) co
   poller_.AssertHeld();
   std::vector<std::string> texts;
   for (const auto& call : calls_) {
-    if (IsFree(*call)) continue;
+    if (call->is_free()) continue;
     if (call->stage() != stage) continue;
     texts.push_back(absl::StrCat(call->method().name, ", ", call->Name(), ", ", AgeOf(*call), " old"));
   }
@@ -300,13 +300,6 @@ bool ServingConnection::RefuseBesideAbandoned(transport::ExchangeId id) {
 ServerCall* ServingConnection::NewCall() {
   calls_.push_back(std::make_unique<ServerCall>(*this));
   return calls_.back().get();
-}
-
-bool ServingConnection::IsFree(const ServerCall& call) const {
-  for (const ServerCall* each = free_; each != nullptr; each = each->next_free) {
-    if (each == &call) return true;
-  }
-  return false;
 }
 
 void ServingConnection::SlotMisused(transport::ExchangeId id, const char* how) const {
@@ -526,6 +519,7 @@ bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why
 
 void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();
+  HAWSER_CHECK(!call.is_free(), "a call of ", peer_address_, " has ended twice");
   if (call.abandoned()) --abandoned_calls_;
   call.Reset();
   call.next_free = free_;

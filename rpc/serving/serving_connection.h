@@ -182,7 +182,6 @@ class ServingConnection final : transport::ConnectionObserver,
   // True: it was refused, because too many handlers still run after their calls have ended.
   [[gnu::noinline, gnu::cold]] bool RefuseBesideAbandoned(transport::ExchangeId id);
   [[gnu::noinline, gnu::cold]] ServerCall* NewCall();
-  bool IsFree(const ServerCall& call) const;
   // A bug of ours: `how` the slot was used.
   [[noreturn, gnu::noinline, gnu::cold]] void SlotMisused(transport::ExchangeId id, const char* how) const;
   // A method, and what this poller counts of its calls.

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <coroutine>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/first_of.h"
@@ -128,6 +130,23 @@ TEST_F(CoroutineTest, ACallThatIsAwaitedCanBeCancelled) {
   Settle();
 }
 
+Coroutine AwaitMoved(PendingAct& call, absl::StatusCode& code) {
+  Act reply = co_await std::move(call);
+  code = reply.status().code();
+}
+
+TEST_F(CoroutineTest, ACallThatIsAwaitedAsAnRvalueCanBeCancelled) {
+  server_.probe.on_act = server_.held.Handler();
+  PendingAct call = SendAct(channel_, 1);
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  Coroutine waiting = AwaitMoved(call, code);
+  ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 1; }));
+  call.Cancel();
+  EXPECT_TRUE(client_.Until([&] { return code == absl::StatusCode::kCancelled; }));
+  server_.held.Take().Finish();
+  Settle();
+}
+
 TEST_F(CoroutineTest, ResumedToItsEndItCancelsNothing) {
   bool resumed = false;
   Coroutine waiting = Await(SendAct(channel_, 1), resumed);
@@ -189,6 +208,134 @@ TEST_F(CoroutineTest, AChannelEndsWhosePollerHasKeptCalls) {
   const std::weak_ptr<internal::ChannelCore> core = channel->core();
   channel.reset();
   EXPECT_TRUE(client_.Until([&] { return core.expired(); }));
+}
+
+// ---- A coroutine type of the application may wrap what it awaits, and resume later than it is told to, as
+// one that has an executor does.
+
+using Ready = std::vector<std::coroutine_handle<>>;  // What the executor is to resume.
+
+// Resumed, it adds a coroutine to those that are ready.
+class Step {
+ public:
+  struct promise_type {
+    Step get_return_object() { return Step(Handle::from_promise(*this)); }
+    std::suspend_always initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+
+  Step(Step&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  ~Step() {
+    if (handle_) handle_.destroy();
+  }
+  std::coroutine_handle<> handle() const { return handle_; }
+
+ private:
+  using Handle = std::coroutine_handle<promise_type>;
+  explicit Step(Handle handle) : handle_(handle) {}
+  Handle handle_;
+};
+
+Step MakeReady(Ready& ready, std::coroutine_handle<> coroutine) {
+  ready.push_back(coroutine);
+  co_return;
+}
+
+class ResumedLater {
+ public:
+  ResumedLater(PendingAct&& call, Ready& ready)
+      : awaiter_(std::move(call).operator co_await()), ready_(ready) {}
+
+  bool await_ready() const { return awaiter_.await_ready(); }
+  void await_suspend(std::coroutine_handle<> coroutine) {
+    step_.emplace(MakeReady(ready_, coroutine));
+    awaiter_.await_suspend(step_->handle());
+  }
+  Act await_resume() { return awaiter_.await_resume(); }
+
+ private:
+  decltype(std::declval<PendingAct>().operator co_await()) awaiter_;
+  Ready& ready_;
+  std::optional<Step> step_;
+};
+
+class OnExecutor {
+ public:
+  struct promise_type {
+    template <typename... Others>
+    explicit promise_type(Ready& ready, Others&...) : ready_(ready) {}
+    OnExecutor get_return_object() { return OnExecutor(Handle::from_promise(*this)); }
+    std::suspend_never initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+    ResumedLater await_transform(PendingAct&& call) { return ResumedLater(std::move(call), ready_); }
+
+   private:
+    Ready& ready_;
+  };
+
+  OnExecutor(OnExecutor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  ~OnExecutor() { Destroy(); }
+  void Destroy() {
+    if (handle_) std::exchange(handle_, nullptr).destroy();
+  }
+
+ private:
+  using Handle = std::coroutine_handle<promise_type>;
+  explicit OnExecutor(Handle handle) : handle_(handle) {}
+  Handle handle_;
+};
+
+OnExecutor AwaitTwoLater(Ready&, std::shared_ptr<Channel> channel, std::vector<uint64_t>& numbers) {
+  for (const uint64_t number : {1, 2}) {
+    const Act reply = co_await SendAct(channel, number);
+    EXPECT_THAT(reply, IsOk());
+    numbers.push_back(reply.ok() ? (*reply)->getNumber() : 0);
+  }
+}
+
+class ResumedLaterTest : public CoroutineTest {
+ protected:
+  // Returns when the coroutine is ready that awaits its second call, whose object another call uses by then.
+  void GetReadyBesideAnotherCall() {
+    ASSERT_TRUE(client_.Until([&] { return ready_.size() == 1; }));
+    client_.poller().Run(
+        [&] { std::exchange(ready_, {}).front().resume(); });  // Its second call: on the poller.
+    ASSERT_TRUE(client_.Until([&] { return ready_.size() == 1; }));
+    server_.probe.on_act = server_.held.Handler();
+    client_.poller().Run([&] { other_.emplace(SendAct(channel_, 3)); });
+    ASSERT_TRUE(client_.Until([&] { return server_.probe.runs == 3; }));
+  }
+  void FinishOther(DeferredCall deferred) {
+    Settle();
+    EXPECT_FALSE(deferred.context().cancelled());
+    deferred.Finish();
+    const Act reply = other_->Wait();
+    ASSERT_THAT(reply, IsOk());
+    EXPECT_EQ((*reply)->getNumber(), 3u);
+  }
+
+  Ready ready_;
+  std::vector<uint64_t> numbers_;
+  std::optional<PendingAct> other_;
+  OnExecutor coroutine_ = AwaitTwoLater(ready_, channel_, numbers_);
+};
+
+TEST_F(ResumedLaterTest, ItHasTheResultOfItsOwnCall) {
+  ASSERT_NO_FATAL_FAILURE(GetReadyBesideAnotherCall());
+  ready_.front().resume();
+  EXPECT_EQ(numbers_, (std::vector<uint64_t>{1, 2}));
+  FinishOther(server_.held.Take());
+}
+
+TEST_F(ResumedLaterTest, DestroyedBeforeItCancelsNoOtherCall) {
+  ASSERT_NO_FATAL_FAILURE(GetReadyBesideAnotherCall());
+  coroutine_.Destroy();
+  FinishOther(server_.held.Take());
+  EXPECT_EQ(numbers_, (std::vector<uint64_t>{1}));
 }
 
 // ---- gcc 12 destroys twice what an aggregate, or what a lambda captures, holds that is made inside a
