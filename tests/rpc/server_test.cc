@@ -429,6 +429,22 @@ TEST(ServerTest, AKeptRequestStaysReadable) {
   kept.reset();
 }
 
+// The calls of one connection take turns on one object.
+TEST(ServerTest, EachCallKeepsItsOwnRequest) {
+  TestServer server;
+  std::vector<std::shared_ptr<const void>> kept;
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    if (number != 2) kept.push_back(context.KeepRequest());
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  for (const uint64_t number : {1, 2, 3}) EXPECT_THAT(SendAct(channel, number).Wait(), IsOk());
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_NE(kept[0], nullptr);
+  EXPECT_NE(kept[1], nullptr);
+  EXPECT_NE(kept[0], kept[1]);
+}
+
 // ---- The end
 
 TEST(ShutdownTest, RunningCallsEndAndNewOnesAreRefused) {
