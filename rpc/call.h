@@ -30,7 +30,7 @@ inline CallHandle NewCall(const std::shared_ptr<Channel>& channel, const Method&
                           const CallOptions& options) {
   if (channel == nullptr) [[unlikely]]
     return CallHandle::NewWithoutChannel(channel, method, options);
-  return CallHandle::New(channel->core(), method, options);
+  return CallHandle::New(channel->sender(), method, options);
 }
 
 }  // namespace internal

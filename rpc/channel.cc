@@ -29,6 +29,10 @@ absl::Status MayPreferRdma(const ChannelOptions& options) {
   return transport::CheckSchemeIsSecure(transport::kPreferredScheme, options.credentials->require_encryption);
 }
 
+internal::ChannelCore& CoreOf(const std::shared_ptr<internal::CallSender>& sender) {
+  return static_cast<internal::ChannelCore&>(*sender);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::WithWhyNotRdma(
@@ -115,34 +119,40 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, 
   return std::make_shared<Channel>(*std::move(core));
 }
 
-Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : core_(std::move(core)) {
-  core_->OnChannelCreated();
+Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : sender_(std::move(core)) {
+  CoreOf(sender_).OnChannelCreated();
+}
+
+std::shared_ptr<internal::ChannelCore> Channel::core() const {
+  return std::static_pointer_cast<internal::ChannelCore>(sender_);
 }
 
 Channel::~Channel() {
-  core_->OnChannelDestroyed();
+  CoreOf(sender_).OnChannelDestroyed();
   // A child after fork() leaks what is its parent's.
-  if (!core_->poller().usable_in_this_process()) new std::shared_ptr<internal::ChannelCore>(std::move(core_));
+  if (!sender_->poller().usable_in_this_process())
+    new std::shared_ptr<internal::CallSender>(std::move(sender_));
 }
 
 absl::StatusOr<Buffer> Channel::AllocateBuffer(size_t size_bytes) {
-  return core_->AllocateBuffer(size_bytes);
+  return CoreOf(sender_).AllocateBuffer(size_bytes);
 }
 
-void Channel::Close() { core_->CloseChannel(absl::CancelledError("the channel was closed")); }
+void Channel::Close() { CoreOf(sender_).CloseChannel(absl::CancelledError("the channel was closed")); }
 
-void Channel::OnClosed(absl::AnyInvocable<void()> callback) { core_->OnClosed(std::move(callback)); }
+void Channel::OnClosed(absl::AnyInvocable<void()> callback) { CoreOf(sender_).OnClosed(std::move(callback)); }
 
-ChannelState Channel::state() const { return core_->channel_state(); }
+ChannelState Channel::state() const { return CoreOf(sender_).channel_state(); }
 
-const std::string& Channel::peer_address() const { return core_->peer_address(); }
+const std::string& Channel::peer_address() const { return sender_->peer_address(); }
 
 PeerIdentity Channel::peer_identity() const {
-  return core_->poller().usable_in_this_process() ? *core_->channel_peer_identity() : PeerIdentity();
+  return sender_->poller().usable_in_this_process() ? *CoreOf(sender_).channel_peer_identity()
+                                                    : PeerIdentity();
 }
 
 PollerStats Channel::poller_stats() const {
-  transport::Poller& poller = core_->poller();
+  transport::Poller& poller = sender_->poller();
   return poller.usable_in_this_process() ? poller.stats() : PollerStats();
 }
 

@@ -17,8 +17,9 @@
 namespace hawser {
 
 namespace internal {
+class CallSender;   // rpc/client/call_sender.h
 class ChannelCore;  // rpc/client/channel_core.h
-}
+}  // namespace internal
 
 // Calls one peer. Any number of generated stubs may share it, with any number of calls at once.
 // Thread:   any. In a child after fork() every call fails with FailedPrecondition, and nothing of the
@@ -98,7 +99,8 @@ class Channel {
   PollerStats poller_stats() const;
 
   // For generated code and the library.
-  const std::shared_ptr<internal::ChannelCore>& core() const { return core_; }
+  const std::shared_ptr<internal::CallSender>& sender() const { return sender_; }
+  std::shared_ptr<internal::ChannelCore> core() const;
   explicit Channel(std::shared_ptr<internal::ChannelCore> core);
 
  private:
@@ -108,7 +110,7 @@ class Channel {
   static absl::StatusOr<std::shared_ptr<Channel>> WithWhyNotRdma(
       absl::StatusOr<std::shared_ptr<Channel>> channel, const absl::Status& rdma);
 
-  std::shared_ptr<internal::ChannelCore> core_;
+  std::shared_ptr<internal::CallSender> sender_;  // A ChannelCore.
   std::string why_not_rdma_;
 };
 

@@ -21,7 +21,7 @@ class Channel;
 namespace hawser::internal {
 
 class Alarm;
-class ChannelCore;
+class CallSender;
 class UntypedCall;
 
 struct CallResult {
@@ -39,7 +39,7 @@ class CallHandle {
                                            const ReadLimits& limits)>;
 
   // Thread: any. In a child after fork(): returns a call that has already failed.
-  static CallHandle New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+  static CallHandle New(const std::shared_ptr<CallSender>& channel, const Method& method,
                         const CallOptions& options);
   // For a channel that is null: a call that ends with FailedPrecondition. See wire/no_channel.h.
   [[gnu::cold]] static CallHandle NewWithoutChannel(const std::shared_ptr<Channel>& null,

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/call_sender.h"
 #include "hawser/rpc/client/untyped_call.h"
 
 namespace hawser::internal {
@@ -11,7 +11,7 @@ CallPool::FreeList::~FreeList() {
   while (UntypedCall* const call = Pop()) delete call;
 }
 
-UntypedCall* CallPool::GetShared(const std::shared_ptr<ChannelCore>& owner) {
+UntypedCall* CallPool::GetShared(const std::shared_ptr<CallSender>& owner) {
   {
     MutexLock lock(mutex_);
     if (out_.fetch_add(1, std::memory_order_relaxed) == 0) owner_ = owner;
@@ -21,7 +21,7 @@ UntypedCall* CallPool::GetShared(const std::shared_ptr<ChannelCore>& owner) {
 }
 
 void CallPool::PutShared(UntypedCall* call) {
-  std::shared_ptr<ChannelCore> last;
+  std::shared_ptr<CallSender> last;
   bool close = false;
   {
     MutexLock lock(mutex_);

@@ -12,13 +12,13 @@
 
 namespace hawser::internal {
 
-class ChannelCore;
+class CallSender;
 
 // The call objects of one channel, kept for reuse, so that a call in steady state allocates nothing. It holds
 // as many as were ever in use at once. The poller keeps some for itself: a call that starts and ends there
 // takes no lock, and changes no count that threads share.
 // Thread:   any.
-// Lifetime: a part of its ChannelCore, which it keeps alive while a call is in use, or kept by the poller:
+// Lifetime: a part of its CallSender, which it keeps alive while a call is in use, or kept by the poller:
 //           until the channel is destroyed.
 class CallPool {
  public:
@@ -27,7 +27,7 @@ class CallPool {
   CallPool& operator=(const CallPool&) = delete;
 
   // `on_poller`: this thread is on the poller of the owner.
-  UntypedCall* Get(const std::shared_ptr<ChannelCore>& owner, bool on_poller) {
+  UntypedCall* Get(const std::shared_ptr<CallSender>& owner, bool on_poller) {
     UntypedCall* const call = on_poller ? free_on_poller_.Pop() : nullptr;
     return call != nullptr ? call : GetShared(owner);
   }
@@ -83,7 +83,7 @@ class CallPool {
     Count size_;
   };
 
-  [[gnu::noinline]] UntypedCall* GetShared(const std::shared_ptr<ChannelCore>& owner);
+  [[gnu::noinline]] UntypedCall* GetShared(const std::shared_ptr<CallSender>& owner);
   [[gnu::noinline]] void PutShared(UntypedCall* call);
 
   // The poller's own.
@@ -94,7 +94,7 @@ class CallPool {
   std::atomic<size_t> out_{0};  // In use, or kept by the poller. Changed under mutex_.
   std::atomic<bool> keeps_on_poller_{false};
   bool close_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<ChannelCore> owner_ ABSL_GUARDED_BY(mutex_);  // While out_ > 0.
+  std::shared_ptr<CallSender> owner_ ABSL_GUARDED_BY(mutex_);  // While out_ > 0.
 };
 
 }  // namespace hawser::internal

@@ -24,8 +24,6 @@ namespace {
 // An attempt gets a little longer than the call, because its result says more than a timeout does.
 constexpr absl::Duration kConnectGrace = absl::Milliseconds(100);
 
-// The most results that are handed over in one turn. The poller's other work waits meanwhile.
-constexpr int kHandedOverMax = 256;
 // Calls that a connection hands to others in one turn of its poller. Each takes about 2 us.
 constexpr int kRedealtMax = 256;
 
@@ -222,28 +220,16 @@ std::shared_ptr<ChannelCore> ChannelCore::WithoutConnection(NoChannel why) {
 
 ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                          std::string peer_address, ChannelOptions options)
-    : runtime_(std::move(runtime)),
-      poller_(poller),
-      peer_address_(std::move(peer_address)),
-      options_(std::move(options)),
-      default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
-      intercepts_(!options_.interceptors.empty()),
-      takes_none_(poller.usable_in_this_process() ? ForkMark() : ForkMark::OfNoProcess()),
+    : CallSender(
+          std::move(runtime), poller, std::move(peer_address), std::move(options),
+          [this](UntypedCall& call) {
+            call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                    absl::StrCat(WhyUnsent(), poller_.WhyLate(call.deadline_ns_))));
+          },
+          [this] { Notify(); }),
       backoff_(options_.backoff_min),
       retry_timer_([this] { OnRetryTimer(); }),
-      insists_timer_([this] { OnFirstAttempt(refused_); }),
-      queue_(poller,
-             [this](UntypedCall& call) {
-               call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
-                                       absl::StrCat(WhyUnsent(), poller_.WhyLate(call.deadline_ns_))));
-             }),
-      awaiting_(poller,
-                [this](UntypedCall& call) {
-                  call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
-                                          absl::StrCat("the deadline passed before it could be sent again",
-                                                       poller_.WhyLate(call.deadline_ns_))));
-                }),
-      notify_timer_([this] { Notify(); }) {}
+      insists_timer_([this] { OnFirstAttempt(refused_); }) {}
 
 ChannelCore::Member::Member(ChannelCore& core, std::shared_ptr<ConnectionGroup> of, size_t its_number)
     : group(std::move(of)),
@@ -298,18 +284,18 @@ void ChannelCore::OnFirstAttemptsTimeout() {
 
 void ChannelCore::Close(const absl::Status& why) {
   if (!poller_.usable_in_this_process()) return;
-  poller_.Run([core = shared_from_this(), why] { core->CloseNow(why); });
+  poller_.Run([core = Self(), why] { core->CloseNow(why); });
 }
 
 void ChannelCore::CloseChannel(const absl::Status& why) {
   if (!poller_.usable_in_this_process()) return;
   if (member_ == nullptr) return Close(why);
-  for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) core->Close(why);
+  for (const std::shared_ptr<ChannelCore>& core : member_->group->Cores()) core->Close(why);
 }
 
 void ChannelCore::OnChannelCreated() {
   if (member_ == nullptr) return calls_.KeepOnPoller();
-  for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) core->calls_.KeepOnPoller();
+  for (const std::shared_ptr<ChannelCore>& core : member_->group->Cores()) core->calls_.KeepOnPoller();
 }
 
 void ChannelCore::OnChannelDestroyed() {
@@ -330,7 +316,7 @@ void ChannelCore::CloseOnceIdle() {
 // call asks again.
 void ChannelCore::CloseIfIdle() {
   if (!poller_.usable_in_this_process()) return;
-  poller_.Run([core = shared_from_this()] {
+  poller_.Run([core = Self()] {
     core->calls_.GiveUpKept();
     if (core->calls_in_use() == 0) core->CloseNow(absl::CancelledError("the channel was destroyed"));
   });
@@ -338,7 +324,7 @@ void ChannelCore::CloseIfIdle() {
 
 void ChannelCore::OnClosed(absl::AnyInvocable<void()> callback) {
   if (callback == nullptr || !poller_.usable_in_this_process()) return;
-  poller_.Run([core = shared_from_this(), callback = std::move(callback)]() mutable {
+  poller_.Run([core = Self(), callback = std::move(callback)]() mutable {
     core->on_closed_.push_back(std::move(callback));
     if (core->closed()) core->ScheduleNotify();
   });
@@ -357,13 +343,7 @@ ChannelState ChannelCore::channel_state() const {
 
 // ---- Calls.
 
-void ChannelCore::Start(UntypedCall& call) {
-  poller_.AssertHeld();
-  if (queue_.empty() && link_ != nullptr && link_->CanSend() && TrySend(call)) return;
-  if (state() != ChannelState::kReady && StartWhileNotReady(call)) return;
-  call.Move(CallStage::Event::kQueue);
-  queue_.PushBack(call);
-}
+const std::shared_ptr<CallSender>& ChannelCore::ForNewCall() { return member_->group->Choose(); }
 
 bool ChannelCore::StartWhileNotReady(UntypedCall& call) {
   if (call.carried_for_ != nullptr) {
@@ -429,59 +409,7 @@ absl::Status ChannelCore::WhyClosed(const UntypedCall& call) const {
   return call.Error(why_closed_.code(), why_closed_.message());
 }
 
-bool ChannelCore::EndUnsent(UntypedCall& call, const absl::Status& why) {
-  // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
-  if (absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend())) return false;
-  call.EndSoon(call.Error(why.code(), why.message()));
-  return true;
-}
-
-inline bool ChannelCore::TrySend(UntypedCall& call) {
-  transport::Connection& connection = link_->forward();
-  const absl::StatusOr<transport::ExchangeId> id =
-      connection.SendRequest(call.request_, call.deadline_ns_, call);
-  if (!id.ok()) [[unlikely]]
-    return EndUnsent(call, id.status());
-  call.Move(CallStage::Event::kSend);
-  call.was_sent_ = true;
-  call.connection_ = &connection;
-  call.exchange_ = *id;
-  return true;
-}
-
-void ChannelCore::Pump() {
-  poller_.AssertHeld();
-  while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
-    UntypedCall& call = queue_.PopFront();
-    if (!TrySend(call)) Start(call);
-  }
-}
-
-void ChannelCore::AwaitRequest(UntypedCall& call) {
-  poller_.AssertHeld();
-  call.Move(CallStage::Event::kAwaitRequest);
-  awaiting_.PushBack(call);
-}
-
-void ChannelCore::Forget(UntypedCall& call) {
-  poller_.AssertHeld();
-  switch (call.stage_) {
-    case UntypedCall::Stage::kReturning:
-      return awaiting_.Remove(call);
-    case UntypedCall::Stage::kCarried:
-      return member_->carried.Remove(call);
-    default:
-      return queue_.Remove(call);
-  }
-}
-
-void ChannelCore::HandOverSoon(UntypedCall& call) {
-  poller_.AssertHeld();
-  call.next_ = nullptr;
-  (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = &call;
-  ended_last_ = &call;
-  ScheduleNotify();
-}
+void ChannelCore::ForgetCarried(UntypedCall& call) { member_->carried.Remove(call); }
 
 // ---- Connecting.
 
@@ -588,11 +516,6 @@ void ChannelCore::OnLinkReady(Link&) {
   Pump();
 }
 
-void ChannelCore::OnLinkSlotFree(Link& link) {
-  poller_.AssertHeld();
-  if (&link == link_.get()) Pump();
-}
-
 // This side, too, closes the link after its last call: an honest server does, but another may not.
 void ChannelCore::OnLinkGoingAway(Link& link) {
   poller_.AssertHeld();
@@ -684,21 +607,11 @@ void ChannelCore::CloseNow(const absl::Status& why) {
 // That of the first connection that is up.
 std::shared_ptr<const PeerIdentity> ChannelCore::channel_peer_identity() const {
   if (member_ != nullptr) {
-    for (const std::shared_ptr<ChannelCore>& core : member_->group->connections()) {
+    for (const std::shared_ptr<ChannelCore>& core : member_->group->Cores()) {
       if (core->state() == ChannelState::kReady) return core->peer_identity();
     }
   }
   return peer_identity();
-}
-
-std::shared_ptr<const PeerIdentity> ChannelCore::peer_identity() const {
-  MutexLock lock(identity_mutex_);
-  return peer_identity_;
-}
-
-void ChannelCore::SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity) {
-  MutexLock lock(identity_mutex_);
-  peer_identity_.swap(identity);  // The old one is destroyed after the lock is released.
 }
 
 void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
@@ -744,16 +657,9 @@ void ChannelCore::NotifyGroupNews() {
   if (!news_.empty()) ScheduleNotify();
 }
 
-void ChannelCore::ScheduleNotify() {
-  poller_.AssertHeld();
-  if (notify_timer_.is_set()) return;
-  if (self_ == nullptr) self_ = shared_from_this();  // ReleaseSelf() may have released it.
-  poller_.timers().Set(notify_timer_, poller_.now_ns());
-}
-
 void ChannelCore::Notify() {
   poller_.AssertHeld();
-  const std::shared_ptr<ChannelCore> keep = shared_from_this();
+  const std::shared_ptr<CallSender> keep = shared_from_this();
   for (const auto& change :
        std::exchange(news_, {})) {  // No structured binding: clang 14 cannot capture one.
     if (!options_.on_state_change || !gate_->Enter()) break;
@@ -776,22 +682,10 @@ void ChannelCore::Notify() {
   ReleaseSelf();
 }
 
-// True: none is left.
-bool ChannelCore::HandOverSome() {
-  for (int i = 0; ended_first_ != nullptr; ++i) {
-    if (i == kHandedOverMax) return false;
-    UntypedCall* const call = ended_first_;
-    ended_first_ = call->next_;
-    if (ended_first_ == nullptr) ended_last_ = nullptr;
-    call->HandOver();
-  }
-  return true;
-}
-
 // Nothing in flight refers to this any more: only calls and the Channel own it.
 void ChannelCore::ReleaseSelf() {
   if (!closed() || link_ != nullptr || !old_links_.empty() || notify_timer_.is_set()) return;
-  const std::shared_ptr<ChannelCore> last = std::move(self_);
+  const std::shared_ptr<CallSender> last = std::move(self_);
   // Not earlier: until here callbacks of its calls may run, and the server's owner must outlive them.
   if (on_gone_) std::exchange(on_gone_, nullptr)();
 }

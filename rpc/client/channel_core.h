@@ -1,29 +1,23 @@
 #ifndef HAWSER_RPC_CLIENT_CHANNEL_CORE_H_
 #define HAWSER_RPC_CLIENT_CHANNEL_CORE_H_
 
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "hawser/base/fork.h"
-#include "hawser/base/mutex.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/client/attempt.h"
-#include "hawser/rpc/client/call_pool.h"
 #include "hawser/rpc/client/call_queue.h"
+#include "hawser/rpc/client/call_sender.h"
 #include "hawser/rpc/client/channel_list.h"
 #include "hawser/rpc/client/channel_state.h"
 #include "hawser/rpc/client/link.h"
-#include "hawser/rpc/client/outgoing_calls.h"
 #include "hawser/rpc/client/untyped_call.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/serving/callback_gate.h"
@@ -41,7 +35,7 @@ namespace hawser::internal {
 class ConnectionGroup;
 
 // The implementation of Channel or, if it has several connections (ConnectionGroup), of one of them: keeps a
-// Link to the peer, and sends calls over it, or queues them until there is one.
+// Link to the peer, over which its CallSender sends calls, and decides on those that find none.
 //
 // A callback of the application is never called from inside a call of the application into the library, nor
 // by a thread that only posts. It waits for the next turn of the thread that drives (Poller::MayCallOut()).
@@ -52,7 +46,7 @@ class ConnectionGroup;
 // Thread:   as said for each method.
 // Lifetime: shared by its Channel and its calls, and by itself until it is closed and nothing of it is under
 //           way.
-class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link::Observer, Attempt::Owner {
+class ChannelCore final : public CallSender, Attempt::Owner {
  public:
   // Dials `uri`, again and again. `insists`: see InsistsOnFirst(). With several connections it returns the
   // first one.
@@ -84,8 +78,6 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Waits for the result of the first attempt to connect, of whichever connection. Not on the poller.
   absl::Status WaitForFirstAttempt();
   void Close(const absl::Status& why);
-  // Soon, unless a call is in use by then.
-  void CloseIfIdle();
   // With all connections of its channel.
   void CloseChannel(const absl::Status& why);
   void OnClosed(absl::AnyInvocable<void()> callback);
@@ -95,50 +87,11 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   void OnChannelDestroyed();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
 
-  ChannelState state() const { return state_.load(std::memory_order_acquire); }
   // Of its channel, which may have several connections.
   ChannelState channel_state() const;
-  const std::string& peer_address() const { return peer_address_; }
-  // See Channel::peer_identity(). Never null. Not in a child after fork().
-  std::shared_ptr<const PeerIdentity> peer_identity() const;
   std::shared_ptr<const PeerIdentity> channel_peer_identity() const;
-  transport::Poller& poller() { return poller_; }
-  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
-  CallPool& calls() { return calls_; }
-  const ReadLimits& read_limits() const { return options_.read; }
-  const Interceptors& interceptors() const { return options_.interceptors; }
-  bool intercepts() const { return intercepts_; }
-  int64_t default_timeout_ns() const { return default_timeout_ns_; }
-  // False: this is a child after fork(), or the channel has several connections, and group() chooses that of
-  // each call.
-  bool takes_new_calls() const { return !takes_none_.in_child(); }
   // Null: it is the only connection of its channel.
   ConnectionGroup* group() const { return member_ == nullptr ? nullptr : member_->group.get(); }
-  // That were made and have not been returned: a hint, for the choice of a connection.
-  size_t calls_in_use() const { return calls_.in_use(); }
-
-  // ---- On the poller, for its calls.
-
-  // It dials again when its connection is lost, or the server goes away.
-  bool reconnects() const { return dials_ && !closed(); }
-  // The server of `connection` has refused a call without running it: it is going away.
-  void OnCallNotRun(transport::Connection& connection);
-
-  bool closed() const { return state_.load(std::memory_order_relaxed) == ChannelState::kClosed; }
-  const absl::Status& why_closed() const { return why_closed_; }
-  // Sends `call`, queues it, or ends it.
-  void Start(UntypedCall& call);
-  // `call` was sent and will be again, once OnRequestReturned() has brought its request.
-  void AwaitRequest(UntypedCall& call);
-  // Removes `call` from the queue that it waits in.
-  void Forget(UntypedCall& call);
-  // A call that began at `begun_ns` has its result.
-  void CountEnd(const Method& method, absl::StatusCode code, int64_t begun_ns) {
-    // What begins and ends in one turn may begin after the turn's own time.
-    if (outgoing_) outgoing_->Add(method, code, std::max<int64_t>(poller_.now_ns() - begun_ns, 0));
-  }
-  // Calls call.HandOver() in the next turn of the thread that drives.
-  void HandOverSoon(UntypedCall& call);
 
   // ---- On the poller, for its group.
 
@@ -155,6 +108,7 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
               std::string peer_address, ChannelOptions options);
 
+  std::shared_ptr<ChannelCore> Self() { return std::static_pointer_cast<ChannelCore>(shared_from_this()); }
   // Unless this is closed.
   void Connect();
   void ConnectLater();
@@ -168,12 +122,6 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Why the last attempt to connect failed, how long ago, and when the next one is.
   std::string WhyNotConnected() const;
   void OnRetryTimer();
-  // Only if the link can send. False: it turned out to be lost.
-  bool TrySend(UntypedCall& call);
-  // It could not be sent, because of `why`. False: another connection can send it.
-  [[gnu::noinline, gnu::cold]] bool EndUnsent(UntypedCall& call, const absl::Status& why);
-  // False: it is to be queued.
-  [[gnu::noinline, gnu::cold]] bool StartWhileNotReady(UntypedCall& call);
   // Has another connection of the channel, one that is ready, carry the request. False: there is none.
   bool SendBeside(UntypedCall& call);
   void FailQueued();
@@ -182,17 +130,20 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   // Why Connect() does not wait any longer.
   absl::Status HeldUp(const transport::CalledOut::Call& by) const;
   void CloseOnceIdle();
-  void Pump();
   void Lose(Link& link, const absl::Status& why);
   // Connections that a server has asked to leave stay open until their calls have ended, at most so many.
   void CloseOldestLinks();
   void CloseNow(const absl::Status& why);
-  void SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity);
   void Move(ChannelEvent event, const absl::Status& why);
-  void ScheduleNotify();
   void Notify();
-  bool HandOverSome();
   void ReleaseSelf();
+
+  // CallSender
+  const std::shared_ptr<CallSender>& ForNewCall() override;
+  void CloseIfIdle() override;
+  void OnCallNotRun(transport::Connection& connection) override;
+  [[gnu::cold]] bool StartWhileNotReady(UntypedCall& call) override;
+  [[gnu::cold]] void ForgetCarried(UntypedCall& call) override;
 
   // Attempt::Owner
   void OnAttemptConnected(std::unique_ptr<Link> link) override;
@@ -201,7 +152,6 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
 
   // Link::Observer
   void OnLinkReady(Link& link) override;
-  void OnLinkSlotFree(Link& link) override;
   void OnLinkGoingAway(Link& link) override;
   void OnLinkLost(Link& link, const absl::Status& why) override;
   void OnLinkEnded(Link& link) override;
@@ -218,26 +168,9 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
     transport::Timer redeal_timer;
   };
 
-  std::shared_ptr<transport::Runtime> runtime_;
-  transport::Poller& poller_;
-  const std::string peer_address_;
-  const ChannelOptions options_;
-  const int64_t default_timeout_ns_;
-  const bool intercepts_;
-  // Used on the poller; here they take no room of their own.
-  bool dials_ = false;              // False: the peer dialed the connection, and there will be no other.
-  bool is_null_ = false;            // WithoutConnection().
-  bool had_first_attempt_ = false;  // Of this connection.
-  std::atomic<ChannelState> state_{ChannelState::kConnecting};
   // For on_state_change and the offered services. Closed with the Channel.
   const std::shared_ptr<CallbackGate> gate_ = std::make_shared<CallbackGate>();
-  CallPool calls_;
-  // Set before the channel is used. One test finds both a fork and a group: see takes_new_calls().
-  ForkMark takes_none_;
-  std::unique_ptr<Member> member_;
-  mutable Mutex identity_mutex_;
-  std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(identity_mutex_) =
-      transport::OrNotAuthenticated(nullptr);
+  std::unique_ptr<Member> member_;  // Set before the channel is used.
 
   // How the first attempt of the channel ended, or the first ones: see InsistsOnFirst().
   transport::WaitEvent first_attempt_done_;
@@ -248,29 +181,19 @@ class ChannelCore final : public std::enable_shared_from_this<ChannelCore>, Link
   transport::Security security_;
   std::shared_ptr<const Serving> offers_;
   absl::AnyInvocable<void()> on_gone_;
-  std::shared_ptr<ChannelCore> self_;
   std::shared_ptr<Attempt> attempt_;
-  std::unique_ptr<Link> link_;                    // Carries new calls.
   std::vector<std::unique_ptr<Link>> old_links_;  // Draining, or closing.
   int64_t ready_since_ns_ = 0;
   absl::Duration backoff_;
-  int64_t failed_ns_ = 0;  // When the last attempt failed. Here it takes no room of its own.
+  int64_t failed_ns_ = 0;         // When the last attempt failed.
+  int64_t insists_until_ns_ = 0;  // See InsistsOnFirst(). Here it takes no room of its own.
   transport::Timer retry_timer_;
-  int64_t insists_until_ns_ = 0;    // See InsistsOnFirst().
   absl::Status refused_;            // The last of those attempts.
-  transport::Timer insists_timer_;  // Set from the first of them on.
   absl::Status why_failed_;         // Why the last attempt failed. OK: it succeeded, or there was none.
-  absl::Status why_closed_;
-
-  CallQueue queue_;                          // To be sent.
-  CallQueue awaiting_;                       // To be sent again, once their requests are back.
+  transport::Timer insists_timer_;  // Set from the first of those attempts on.
   std::optional<ChannelList::Entry> entry_;  // If it dials. Reads `queue_`.
-  OutgoingCalls::Counting outgoing_;         // Empty: WithoutConnection().
-  UntypedCall* ended_first_ = nullptr;       // To be handed over, in this order.
-  UntypedCall* ended_last_ = nullptr;
   std::vector<std::pair<ChannelState, absl::Status>> news_;
   std::vector<absl::AnyInvocable<void()>> on_closed_;
-  transport::Timer notify_timer_;
 };
 
 }  // namespace hawser::internal

@@ -25,20 +25,34 @@ int Rank(ChannelState state) {
 
 }  // namespace
 
-ConnectionGroup::ConnectionGroup(std::vector<std::shared_ptr<ChannelCore>> connections)
+ConnectionGroup::ConnectionGroup(const std::vector<std::shared_ptr<ChannelCore>>& connections)
     : members_(connections.begin(), connections.end()),
-      connections_(std::move(connections)),
+      connections_(connections.begin(), connections.end()),
       states_(members_.size()) {}
 
-const std::shared_ptr<ChannelCore>& ConnectionGroup::Choose() {
+std::vector<std::shared_ptr<ChannelCore>> ConnectionGroup::Cores() const {
+  std::vector<std::shared_ptr<ChannelCore>> cores;
+  for (const std::weak_ptr<ChannelCore>& member : members_) {
+    if (std::shared_ptr<ChannelCore> core = member.lock(); core != nullptr) cores.push_back(std::move(core));
+  }
+  return cores;
+}
+
+std::vector<std::shared_ptr<ChannelCore>> ConnectionGroup::Release() {
+  std::vector<std::shared_ptr<ChannelCore>> cores = Cores();
+  connections_.clear();
+  return cores;
+}
+
+const std::shared_ptr<CallSender>& ConnectionGroup::Choose() {
   const size_t count = connections_.size();
   const size_t first = next_.fetch_add(1, std::memory_order_relaxed);
   size_t best = first % count;
   std::pair<int, size_t> least = {INT_MAX, 0};
   for (size_t i = 0; i < count; ++i) {
     const size_t number = (first + i) % count;
-    const ChannelCore& core = *connections_[number];
-    const std::pair<int, size_t> here = {Rank(core.state()), core.calls_in_use()};
+    const CallSender& sender = *connections_[number];
+    const std::pair<int, size_t> here = {Rank(sender.state()), sender.calls_in_use()};
     if (here >= least) continue;
     least = here;
     best = number;

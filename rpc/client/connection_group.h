@@ -18,6 +18,7 @@
 
 namespace hawser::internal {
 
+class CallSender;
 class ChannelCore;
 
 // The connections of one channel that has several (ChannelOptions::connections). Each is a ChannelCore, on
@@ -37,20 +38,20 @@ class ConnectionGroup {
   using News = std::vector<std::pair<ChannelState, absl::Status>>;
 
   // The first of them tells the application what changes. Two at least.
-  explicit ConnectionGroup(std::vector<std::shared_ptr<ChannelCore>> connections);
+  explicit ConnectionGroup(const std::vector<std::shared_ptr<ChannelCore>>& connections);
   ConnectionGroup(const ConnectionGroup&) = delete;
   ConnectionGroup& operator=(const ConnectionGroup&) = delete;
 
   // ---- For the Channel, while it is there.
 
-  const std::vector<std::shared_ptr<ChannelCore>>& connections() const { return connections_; }
+  std::vector<std::shared_ptr<ChannelCore>> Cores() const;
   // For a new call: the connection that is ready and has the fewest calls. If none is, one that is
   // connecting. Those that are alike take turns.
-  const std::shared_ptr<ChannelCore>& Choose();
+  const std::shared_ptr<CallSender>& Choose();
   // Ready if one of them is; else connecting if one of them is.
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
   // The Channel is being destroyed: returns the connections, which the group does not keep any more.
-  std::vector<std::shared_ptr<ChannelCore>> Release() { return std::exchange(connections_, {}); }
+  std::vector<std::shared_ptr<ChannelCore>> Release();
 
   // ---- For its connections.
 
@@ -80,8 +81,8 @@ class ConnectionGroup {
   void Post(size_t number, void (ChannelCore::*function)());
 
   const std::vector<std::weak_ptr<ChannelCore>> members_;
-  std::vector<std::shared_ptr<ChannelCore>> connections_;  // The Channel's: empty after Release().
-  std::atomic<size_t> next_{0};                            // Where the next search begins.
+  std::vector<std::shared_ptr<CallSender>> connections_;  // The Channel's: empty after Release().
+  std::atomic<size_t> next_{0};                           // Where the next search begins.
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
   std::atomic<bool> hopeful_{true};
   absl::Mutex mutex_;

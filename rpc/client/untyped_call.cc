@@ -8,8 +8,7 @@
 #include "hawser/base/check.h"
 #include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
-#include "hawser/rpc/client/channel_core.h"
-#include "hawser/rpc/client/connection_group.h"
+#include "hawser/rpc/client/call_sender.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/alarm.h"
 #include "hawser/rpc/wire/cancel_scope.h"
@@ -91,7 +90,7 @@ void CallAwaiter::await_suspend(std::coroutine_handle<> waiting) {
   } else {
     error_ = std::move(call.error_);
   }
-  limits_ = call.core_->read_limits();
+  limits_ = call.sender_->read_limits();
   has_result_ = true;
   std::exchange(call_.call_, nullptr)->Unref();
   waiting_.resume();
@@ -104,7 +103,7 @@ void CallAwaiter::Abandon() {
 
 // ---- UntypedCall, on the caller's thread
 
-[[gnu::always_inline]] inline CallHandle UntypedCall::NewOn(const std::shared_ptr<ChannelCore>& channel,
+[[gnu::always_inline]] inline CallHandle UntypedCall::NewOn(const std::shared_ptr<CallSender>& channel,
                                                             const Method& method,
                                                             const CallOptions& options) {
   UntypedCall* const call = channel->calls().Get(channel, channel->poller().Held());
@@ -112,23 +111,23 @@ void CallAwaiter::Abandon() {
   return CallHandle(call);
 }
 
-CallHandle CallHandle::New(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+CallHandle CallHandle::New(const std::shared_ptr<CallSender>& channel, const Method& method,
                            const CallOptions& options) {
   if (!channel->takes_new_calls()) [[unlikely]]
     return UntypedCall::NewElsewhere(channel, method, options);
   return UntypedCall::NewOn(channel, method, options);
 }
 
-CallHandle UntypedCall::NewElsewhere(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+CallHandle UntypedCall::NewElsewhere(const std::shared_ptr<CallSender>& channel, const Method& method,
                                      const CallOptions& options) {
   if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
-  return NewOn(channel->group()->Choose(), method, options);
+  return NewOn(channel->ForNewCall(), method, options);
 }
 
-CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method) {
+CallHandle UntypedCall::NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method) {
   auto* const call = new UntypedCall();
-  call->core_ = channel.get();
-  call->parents_core_ = channel;
+  call->sender_ = channel.get();
+  call->parents_sender_ = channel;
   call->method_ = method;
   call->request_ = UnsendableMessage();
   call->error_ = call->ErrorInChild();
@@ -141,7 +140,7 @@ CallHandle UntypedCall::NewInChild(const std::shared_ptr<ChannelCore>& channel, 
 UntypedCall::UntypedCall() = default;
 UntypedCall::~UntypedCall() = default;
 
-bool UntypedCall::in_child() const { return !core_->poller().usable_in_this_process(); }
+bool UntypedCall::in_child() const { return !sender_->poller().usable_in_this_process(); }
 
 absl::Status UntypedCall::ErrorInChild() const {
   return Error(absl::StatusCode::kFailedPrecondition,
@@ -149,21 +148,21 @@ absl::Status UntypedCall::ErrorInChild() const {
                "are the parent's. Make channels after fork(), or call exec()");
 }
 
-[[gnu::always_inline]] inline void UntypedCall::Prepare(const std::shared_ptr<ChannelCore>& channel,
+[[gnu::always_inline]] inline void UntypedCall::Prepare(const std::shared_ptr<CallSender>& channel,
                                                         const Method& method, const CallOptions& options) {
-  core_ = channel.get();
+  sender_ = channel.get();
   method_ = method;
-  request_ = core_->poller().messages().NewOutgoing();
+  request_ = sender_->poller().messages().NewOutgoing();
   deadline_ = options.deadline;
   wait_for_ready_ = options.wait_for_ready;
   const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
-  timeout_ns_ = has_default ? core_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
+  timeout_ns_ = has_default ? sender_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
   metadata_segment_ = 0;
-  if (options.metadata != nullptr || options.scope.get() != nullptr || core_->intercepts() || MayTraceHere())
-      [[unlikely]]
+  if (options.metadata != nullptr || options.scope.get() != nullptr || sender_->intercepts() ||
+      MayTraceHere()) [[unlikely]]
     PrepareExtras(options);
   handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
   cancel_posted_.store(false, std::memory_order_relaxed);
@@ -171,7 +170,7 @@ absl::Status UntypedCall::ErrorInChild() const {
 }
 
 void UntypedCall::Free() {
-  if (parents_core_ != nullptr) {
+  if (parents_sender_ != nullptr) {
     delete this;
     return;
   }
@@ -182,12 +181,12 @@ void UntypedCall::Free() {
   reply_.reset();
   if (!error_.ok()) [[unlikely]]
     error_ = absl::OkStatus();
-  core_->calls().Put(this, core_->poller().Held());
+  sender_->calls().Put(this, sender_->poller().Held());
 }
 
 void UntypedCall::Send() {
-  if (parents_core_ != nullptr) return;
-  transport::Poller& poller = core_->poller();
+  if (parents_sender_ != nullptr) return;
+  transport::Poller& poller = sender_->poller();
   const bool held = poller.Held();
   if (deadline_ != absl::InfiniteFuture()) {
     timeout_ns_ = std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - poller.environment().Now()));
@@ -220,8 +219,8 @@ void UntypedCall::PrepareExtras(const CallOptions& options) {
   scope_ = options.scope.get();
   const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
   const bool is_traced = HasTrace(trace);
-  has_extras_ = scope_ != nullptr || core_->intercepts() || is_traced;
-  if (core_->intercepts() || is_traced) {
+  has_extras_ = scope_ != nullptr || sender_->intercepts() || is_traced;
+  if (sender_->intercepts() || is_traced) {
     intercepted_ = std::make_unique<Intercepted>();
     intercepted_->is_traced = is_traced;
     intercepted_->trace = trace;
@@ -235,18 +234,18 @@ bool UntypedCall::BeginExtras() {
   if (intercepted_ != nullptr && !in_child()) {
     // The time that Begin() takes counts.
     if (deadline_ns_ == kNotYet) {
-      deadline_ns_ = DeadlineNs(core_->poller().environment().NowNs(), timeout_ns_);
+      deadline_ns_ = DeadlineNs(sender_->poller().environment().NowNs(), timeout_ns_);
       waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
     }
     Metadata& metadata = intercepted_->metadata;
     if (intercepted_->is_traced) {
-      intercepted_->interception.Adopt(BeginClientSpan(method_, core_->peer_address(), intercepted_->trace,
+      intercepted_->interception.Adopt(BeginClientSpan(method_, sender_->peer_address(), intercepted_->trace,
                                                        metadata, std::move(intercepted_->attributes)));
     }
-    const std::shared_ptr<const PeerIdentity> identity = core_->peer_identity();
+    const std::shared_ptr<const PeerIdentity> identity = sender_->peer_identity();
     intercepted_->refused = intercepted_->interception.Begin(
-        core_->interceptors(),
-        {Interceptor::Side::kClient, method_, core_->peer_address(), *identity, metadata.view(), metadata});
+        sender_->interceptors(),
+        {Interceptor::Side::kClient, method_, sender_->peer_address(), *identity, metadata.view(), metadata});
     if (intercepted_->refused.ok()) {
       metadata_segment_ = AddMetadata(metadata, *request_);
     } else {
@@ -258,7 +257,7 @@ bool UntypedCall::BeginExtras() {
 
 void UntypedCall::EndExtras() {
   if (scope_ != nullptr) scope_->Remove(*this);
-  if (intercepted_ != nullptr) intercepted_->interception.End(core_->poller(), method_.name, error_);
+  if (intercepted_ != nullptr) intercepted_->interception.End(sender_->poller(), method_.name, error_);
 }
 
 void UntypedCall::DropExtras() {
@@ -269,8 +268,8 @@ void UntypedCall::DropExtras() {
 }
 
 CallResult UntypedCall::Wait() {
-  const ReadLimits& limits = core_->read_limits();
-  if (parents_core_ != nullptr) return {TakeResult(), limits};
+  const ReadLimits& limits = sender_->read_limits();
+  if (parents_sender_ != nullptr) return {TakeResult(), limits};
   if (in_child()) return {ErrorInChild(), limits};
   if (transport::Poller::ThisThreadHoldsOne()) {
     Cancel();
@@ -279,7 +278,7 @@ CallResult UntypedCall::Wait() {
                       ", on a poller's thread, where everything else on that poller, perhaps this answer, "
                       "would wait, too; use "
                       "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
-                      absl::StrCat("calling ", method_.name, " at ", core_->peer_address()));
+                      absl::StrCat("calling ", method_.name, " at ", sender_->peer_address()));
     return {PublicCallError(why.code(), method_.name, why.message(), /*sent=*/true), limits};
   }
   done_.Reset();
@@ -295,7 +294,7 @@ absl::StatusOr<transport::IncomingMessagePtr> UntypedCall::TakeResult() {
 }
 
 absl::Status UntypedCall::AwaitResult() {
-  transport::Poller& poller = core_->poller();
+  transport::Poller& poller = sender_->poller();
   const auto deadline_ns = [&] {
     const int64_t known_ns = waiters_deadline_ns_.load(std::memory_order_relaxed);
     const int64_t now_ns = poller.environment().NowNs();
@@ -311,7 +310,7 @@ absl::Status UntypedCall::AwaitResult() {
 }
 
 std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
-  transport::Poller& poller = core_->poller();
+  transport::Poller& poller = sender_->poller();
   const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
   if (!call.has_value()) return std::nullopt;  // The poller was held, and runs again.
   if (Move(Handover::Event::kGiveUp) == Handover::State::kResult) {
@@ -320,7 +319,7 @@ std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
   }
   Cancel();
   const absl::Duration held = absl::Nanoseconds(poller.environment().NowNs() - call->since_ns);
-  return CallError(absl::StatusCode::kDeadlineExceeded, method_.name, core_->peer_address(),
+  return CallError(absl::StatusCode::kDeadlineExceeded, method_.name, sender_->peer_address(),
                    absl::StrCat("the deadline passed, and this process could not look for the answer: the "
                                 "poller of its channel has been held for ",
                                 transport::RoughDuration(held), " by ", transport::Describe(*call)),
@@ -329,14 +328,14 @@ std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
 
 void UntypedCall::Then(Callback&& callback) {
   callback_ = std::move(callback);
-  if (parents_core_ != nullptr || in_child()) return InvokeCallbackInChild();
+  if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
   Hook();
 }
 
 void UntypedCall::Await(CallAwaiter& waiting) {
   waiting_ = &waiting;
-  if (parents_core_ != nullptr || in_child()) return InvokeCallbackInChild();
-  transport::Poller& poller = core_->poller();
+  if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
+  transport::Poller& poller = sender_->poller();
   if (!poller.Held() || handover_.load(std::memory_order_acquire) != Handover::State::kNeither) return Hook();
   // The result comes on this poller, so only this thread moves the state now.
   poller.AddAsyncInterest(1);
@@ -346,16 +345,16 @@ void UntypedCall::Await(CallAwaiter& waiting) {
 void UntypedCall::Hook() {
   // What was hooked may release the caller's reference, which may destroy this call before this function
   // returns.
-  ChannelCore& core = *core_;
-  core.poller().AddAsyncInterest(1);
+  CallSender& sender = *sender_;
+  sender.poller().AddAsyncInterest(1);
   if (Move(Handover::Event::kHook) == Handover::State::kNeither) return;
   AddRef();
-  const std::shared_ptr<ChannelCore> keep = core.shared_from_this();
-  core.poller().Post(&item_);
+  const std::shared_ptr<CallSender> keep = sender.shared_from_this();
+  sender.poller().Post(&item_);
 }
 
 void UntypedCall::InvokeCallbackInChild() {
-  if (parents_core_ == nullptr) error_ = ErrorInChild();
+  if (parents_sender_ == nullptr) error_ = ErrorInChild();
   AddRef();
   InvokeCallback();
   Unref();
@@ -363,7 +362,7 @@ void UntypedCall::InvokeCallbackInChild() {
 
 std::shared_ptr<Alarm> UntypedCall::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
   if (in_child()) return nullptr;
-  return std::make_shared<Alarm>(core_->runtime(), core_->poller(), nullptr, method_.name,
+  return std::make_shared<Alarm>(sender_->runtime(), sender_->poller(), nullptr, method_.name,
                                  std::move(callback));
 }
 
@@ -372,16 +371,16 @@ void UntypedCall::Unhook() {
   if (Move(Handover::Event::kUnhook) != Handover::State::kCallback) return;
   waiting_ = nullptr;
   callback_ = nullptr;
-  core_->poller().AddAsyncInterest(-1);
+  sender_->poller().AddAsyncInterest(-1);
 }
 
 void UntypedCall::Cancel() {
-  if (parents_core_ != nullptr || in_child() ||
+  if (parents_sender_ != nullptr || in_child() ||
       handover_.load(std::memory_order_acquire) == Handover::State::kResult)
     return;
   if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
   AddRef();
-  core_->poller().Post(&cancel_item_);
+  sender_->poller().Post(&cancel_item_);
 }
 
 absl::AnyInvocable<void()> UntypedCall::Canceller() {
@@ -400,41 +399,42 @@ Handover::State UntypedCall::Move(Handover::Event event) {
 }
 
 std::string UntypedCall::WhoseHandover() const {
-  return absl::StrCat("the handover of a call of ", method_.name, " to ", core_->peer_address());
+  return absl::StrCat("the handover of a call of ", method_.name, " to ", sender_->peer_address());
 }
 
 // ---- On the poller.
 
 std::string UntypedCall::WhoseStage() const {
-  return absl::StrCat("a call of ", method_.name, " to ", core_->peer_address());
+  return absl::StrCat("a call of ", method_.name, " to ", sender_->peer_address());
 }
 
 // The callback is posted once the result is there, and that comes after the begin. Also called where no
 // callback may run: on a thread that only posts, or inside Then() in another callback.
 void UntypedCall::RunPosted() {
   if (stage_ == Stage::kNew) return Begin();
-  core_->HandOverSoon(*this);
+  sender_->HandOverSoon(*this);
 }
 
 [[gnu::always_inline]] inline void UntypedCall::Begin() {
-  begun_ns_ = core_->poller().NowForDeadlineNs();
+  begun_ns_ = sender_->poller().NowForDeadlineNs();
   if (deadline_ns_ == kNotYet) {
     deadline_ns_ = DeadlineNs(begun_ns_, timeout_ns_);
     waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
   }
   if (!MayBeSent()) [[unlikely]]
     return EndSoon(WhyNotSent());
-  core_->Start(*this);
+  sender_->Start(*this);
 }
 
 inline bool UntypedCall::MayBeSent() const {
-  return !cancelled_ && timeout_ns_ > 0 && deadline_ns_ > core_->poller().now_ns() && request_->status().ok();
+  return !cancelled_ && timeout_ns_ > 0 && deadline_ns_ > sender_->poller().now_ns() &&
+         request_->status().ok();
 }
 
 absl::Status UntypedCall::WhyNotSent() const {
   if (cancelled_) return Error(absl::StatusCode::kCancelled, "cancelled by the caller");
   if (timeout_ns_ <= 0) return TooLate("");
-  if (deadline_ns_ <= core_->poller().now_ns()) return TooLate(core_->poller().WhyLate(deadline_ns_));
+  if (deadline_ns_ <= sender_->poller().now_ns()) return TooLate(sender_->poller().WhyLate(deadline_ns_));
   if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
     absl::Status refused = intercepted_->refused;
     SetWasSent(refused, false);
@@ -453,12 +453,12 @@ void UntypedCall::RunCancel() {
       connection_->Cancel(exchange_);
       break;
     case Stage::kCarried:
-      core_->Forget(*this);
+      sender_->Forget(*this);
       EndWithoutCarrier(absl::StatusCode::kCancelled, "cancelled by the caller");
       break;
     case Stage::kQueued:
     case Stage::kReturning:
-      core_->Forget(*this);
+      sender_->Forget(*this);
       EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
       break;
     case Stage::kNew:  // Begin() sees it.
@@ -477,7 +477,7 @@ void UntypedCall::CallBackLate() {
     waiting_ = nullptr;
     callback_ = nullptr;
   }
-  core_->poller().AddAsyncInterest(-1);
+  sender_->poller().AddAsyncInterest(-1);
   Unref();
 }
 
@@ -500,7 +500,7 @@ void UntypedCall::OnOtherResponse(transport::Connection& connection, transport::
   if (envelope->not_run) return OnCallNotRun(connection, DecodeStatus(envelope->code, *response));
   absl::Status error = DecodeStatus(envelope->code, *response);
   SetMetadata(error, *metadata);
-  End(NameUnserved(std::move(error), method_.name, core_->peer_address()));
+  End(NameUnserved(std::move(error), method_.name, sender_->peer_address()));
 }
 
 // The client may resend the call, whatever its method, because this server did not run it. It has not been
@@ -508,15 +508,15 @@ void UntypedCall::OnOtherResponse(transport::Connection& connection, transport::
 void UntypedCall::OnCallNotRun(transport::Connection& connection, absl::Status why) {
   // If it was sent before, that server may have run it.
   if (resends_ == 0) was_sent_ = false;
-  const std::shared_ptr<ChannelCore> core = core_->shared_from_this();
+  const std::shared_ptr<CallSender> sender = sender_->shared_from_this();
   const bool comes_back = std::exchange(request_comes_back_, false);
   if (!comes_back) {
     SetWasSent(why, was_sent_);
     End(std::move(why));
-    return core->OnCallNotRun(connection);
+    return sender->OnCallNotRun(connection);
   }
-  core->AwaitRequest(*this);
-  core->OnCallNotRun(connection);
+  sender->AwaitRequest(*this);
+  sender->OnCallNotRun(connection);
   if (request_ != nullptr) SendAgain();
 }
 
@@ -525,11 +525,11 @@ void UntypedCall::OnFailure(const absl::Status& why) {
   // call's result.
   const bool comes_back = std::exchange(request_comes_back_, false);
   if (comes_back) AddRef();
-  if (core_->closed()) return EndSoon(Error(core_->why_closed().code(), core_->why_closed().message()));
-  const bool late = deadline_ns_ <= core_->poller().now_ns();
+  if (sender_->closed()) return EndSoon(Error(sender_->why_closed().code(), sender_->why_closed().message()));
+  const bool late = deadline_ns_ <= sender_->poller().now_ns();
   if (comes_back && !cancelled_ && !late && resends_ < kResendsMax && absl::IsUnavailable(why)) {
     ++resends_;
-    return core_->AwaitRequest(*this);
+    return sender_->AwaitRequest(*this);
   }
   End(Error(why.code(), why.message()));
 }
@@ -541,7 +541,7 @@ bool UntypedCall::WantsRequestBack() {
 
 bool UntypedCall::WantsRequestBackAfter(const transport::IncomingMessage& error) {
   const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(error.envelope());
-  request_comes_back_ = envelope.ok() && envelope->not_run && core_->reconnects();
+  request_comes_back_ = envelope.ok() && envelope->not_run && sender_->reconnects();
   if (request_comes_back_) AddRef();
   return request_comes_back_;
 }
@@ -553,8 +553,8 @@ void UntypedCall::OnRequestReturned(transport::OutgoingMessagePtr request) {
   Unref();
 }
 
-void UntypedCall::PrepareToCarry(UntypedCall& call, ChannelCore& core) {
-  core_ = &core;
+void UntypedCall::PrepareToCarry(UntypedCall& call, CallSender& sender) {
+  sender_ = &sender;
   method_ = call.method_;
   request_ = std::move(call.request_);
   wait_for_ready_ = call.wait_for_ready_;
@@ -574,27 +574,27 @@ void UntypedCall::PrepareToCarry(UntypedCall& call, ChannelCore& core) {
 // The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds
 // both pollers, as a callback of one may that cancels the call, runs it at once.
 void UntypedCall::StartToCarry() {
-  core_->poller().AddAsyncInterest(1);
+  sender_->poller().AddAsyncInterest(1);
   if (cancel_posted_.load(std::memory_order_relaxed)) {
     return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
   }
-  if (deadline_ns_ <= core_->poller().now_ns())
-    return EndSoon(TooLate(core_->poller().WhyLate(deadline_ns_)));
-  core_->Start(*this);
+  if (deadline_ns_ <= sender_->poller().now_ns())
+    return EndSoon(TooLate(sender_->poller().WhyLate(deadline_ns_)));
+  sender_->Start(*this);
 }
 
 void UntypedCall::EndCarrying() {
   UntypedCall& call = *carried_for_;
-  core_->poller().AddAsyncInterest(-1);
-  call.core_->poller().Run([&call, result = TakeResult()]() mutable { call.OnCarried(std::move(result)); });
+  sender_->poller().AddAsyncInterest(-1);
+  call.sender_->poller().Run([&call, result = TakeResult()]() mutable { call.OnCarried(std::move(result)); });
   Unref();
 }
 
 void UntypedCall::GiveBack() {
   UntypedCall& call = *carried_for_;
-  core_->poller().AddAsyncInterest(-1);
+  sender_->poller().AddAsyncInterest(-1);
   Move(CallStage::Event::kEndSoon);
-  call.core_->poller().Run(
+  call.sender_->poller().Run(
       [&call, request = std::move(request_), was_sent = was_sent_, resends = resends_]() mutable {
         call.TakeBack(std::move(request), was_sent, resends);
       });
@@ -612,13 +612,13 @@ void UntypedCall::TakeBack(transport::OutgoingMessagePtr request, bool was_sent,
   request_ = std::move(request);
   was_sent_ = was_sent;
   resends_ = resends;
-  core_->Start(*this);
+  sender_->Start(*this);
 }
 
 bool UntypedCall::DropCarrier() {
   std::exchange(carrier_, nullptr)->Unref();
   if (stage_ == Stage::kCarried) {
-    core_->Forget(*this);
+    sender_->Forget(*this);
     return true;
   }
   Unref();  // EndWithoutCarrier() has added it.
@@ -634,8 +634,8 @@ void UntypedCall::EndWithoutCarrier(absl::StatusCode code, absl::string_view why
 
 void UntypedCall::SendAgain() {
   if (stage_ != Stage::kReturning) return;
-  core_->Forget(*this);
-  core_->Start(*this);
+  sender_->Forget(*this);
+  sender_->Start(*this);
 }
 
 [[gnu::always_inline]] inline void UntypedCall::End(transport::IncomingMessagePtr&& reply) {
@@ -654,22 +654,22 @@ void UntypedCall::EndSoon(absl::Status error) {
 }
 
 [[gnu::always_inline]] inline void UntypedCall::HandOverNowOrSoon() {
-  if (!core_->poller().MayCallOut()) [[unlikely]]
+  if (!sender_->poller().MayCallOut()) [[unlikely]]
     return HandOverSoon();
   HandOver();
 }
 
 void UntypedCall::HandOverSoon() {
   Move(CallStage::Event::kEndSoon);
-  core_->HandOverSoon(*this);
+  sender_->HandOverSoon(*this);
 }
 
 [[gnu::always_inline]] inline void UntypedCall::NoteEnd() {
   HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, error_.ok());
   if (error_.ok()) [[likely]] {
-    core_->CountEnd(method_, absl::StatusCode::kOk, begun_ns_);
+    sender_->CountEnd(method_, absl::StatusCode::kOk, begun_ns_);
   } else {
-    core_->CountEnd(method_, error_.code(), begun_ns_);
+    sender_->CountEnd(method_, error_.code(), begun_ns_);
   }
 }
 
@@ -693,13 +693,13 @@ void UntypedCall::HandOver() {
   if (before == Handover::State::kWaiter) done_.Set();
   if (before == Handover::State::kCallback) {
     InvokeCallback();
-    core_->poller().AddAsyncInterest(-1);
+    sender_->poller().AddAsyncInterest(-1);
   }
   Unref();
 }
 
 [[gnu::always_inline]] inline void UntypedCall::InvokeCallback() {
-  const transport::Poller::CallOut out(core_->poller(), "the callback of", method_.name);
+  const transport::Poller::CallOut out(sender_->poller(), "the callback of", method_.name);
   if (has_extras_ || current_trace != nullptr) [[unlikely]] {
     InvokeTraced();
   } else {
@@ -714,7 +714,7 @@ void UntypedCall::HandOver() {
     if (CallAwaiter* const waiting = std::exchange(waiting_, nullptr); waiting != nullptr) {
       waiting->ResumeWith(*this);
     } else if (callback_) {
-      callback_(TakeResult(), core_->read_limits());
+      callback_(TakeResult(), sender_->read_limits());
     }
   } catch (...) {
     ReportException("the callback of", method_.name);
@@ -734,7 +734,7 @@ absl::Status UntypedCall::TooLate(absl::string_view why_late) const {
 }
 
 absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
-  return CallError(code, method_.name, core_->peer_address(), why, was_sent_);
+  return CallError(code, method_.name, sender_->peer_address(), why, was_sent_);
 }
 
 }  // namespace hawser::internal

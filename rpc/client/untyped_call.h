@@ -28,6 +28,7 @@
 
 namespace hawser::internal {
 
+class CallSender;
 class CancelScope;
 class ChannelCore;
 
@@ -65,6 +66,7 @@ class UntypedCall final : transport::ResponseHandler {
   friend class CallHandle;
   friend class CallPool;
   friend class CallQueue;
+  friend class CallSender;
   friend class ChannelCore;
 
   using Stage = CallStage::State;
@@ -82,13 +84,13 @@ class UntypedCall final : transport::ResponseHandler {
   [[gnu::noinline, gnu::cold]] ~UntypedCall();
 
   // After fork(): a call that has already failed, created without use of anything of the parent.
-  static CallHandle NewInChild(const std::shared_ptr<ChannelCore>& channel, const Method& method);
-  // For a channel that does not take calls itself: see ChannelCore::takes_new_calls().
-  [[gnu::noinline]] static CallHandle NewElsewhere(const std::shared_ptr<ChannelCore>& channel,
+  static CallHandle NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method);
+  // For a channel that does not take calls itself: see CallSender::takes_new_calls().
+  [[gnu::noinline]] static CallHandle NewElsewhere(const std::shared_ptr<CallSender>& channel,
                                                    const Method& method, const CallOptions& options);
-  static CallHandle NewOn(const std::shared_ptr<ChannelCore>& channel, const Method& method,
+  static CallHandle NewOn(const std::shared_ptr<CallSender>& channel, const Method& method,
                           const CallOptions& options);
-  void Prepare(const std::shared_ptr<ChannelCore>& channel, const Method& method, const CallOptions& options);
+  void Prepare(const std::shared_ptr<CallSender>& channel, const Method& method, const CallOptions& options);
 
   // For what few calls have, at each step of a call's life.
   [[gnu::noinline, gnu::cold]] void PrepareExtras(const CallOptions& options);
@@ -140,7 +142,7 @@ class UntypedCall final : transport::ResponseHandler {
   // A carrier: sends the request of `call` over another connection of the channel (ConnectionGroup). It takes
   // over the request, and what is needed to send it again, and passes on the result. `call` is in kCarried
   // meanwhile. On the poller of `call`.
-  void PrepareToCarry(UntypedCall& call, ChannelCore& core);
+  void PrepareToCarry(UntypedCall& call, CallSender& sender);
   // On its own poller. It ends at once if the call has ended.
   void StartToCarry();
   // Its connection is not ready: the call has its request back, and starts again.
@@ -190,8 +192,8 @@ class UntypedCall final : transport::ResponseHandler {
   [[gnu::noinline, gnu::cold]] void InvokeTraced();
 
   // ---- Used by the caller.
-  ChannelCore* core_ = nullptr;                // Outlives the calls in use.
-  std::shared_ptr<ChannelCore> parents_core_;  // Only in a call that was created in a child after fork().
+  CallSender* sender_ = nullptr;                // Outlives the calls in use.
+  std::shared_ptr<CallSender> parents_sender_;  // Only in a call that was created in a child after fork().
   Method method_ = {};
   transport::OutgoingMessagePtr request_;
   absl::Time deadline_;

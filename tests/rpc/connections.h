@@ -14,7 +14,7 @@ namespace hawser {
 
 // How many connections of a channel with several get new calls.
 inline size_t ReadyConnections(const Channel& channel) {
-  const auto& all = channel.core()->group()->connections();
+  const auto& all = channel.core()->group()->Cores();
   return static_cast<size_t>(
       std::count_if(all.begin(), all.end(), [](const std::shared_ptr<internal::ChannelCore>& each) {
         return each->state() == ChannelState::kReady;
@@ -23,7 +23,7 @@ inline size_t ReadyConnections(const Channel& channel) {
 
 // None has a call that was made and has not ended, or whose object the test keeps.
 inline bool AreIdle(const Channel& channel) {
-  const auto& all = channel.core()->group()->connections();
+  const auto& all = channel.core()->group()->Cores();
   return std::all_of(all.begin(), all.end(), [](const std::shared_ptr<internal::ChannelCore>& each) {
     return each->calls_in_use() == 0;
   });

@@ -119,7 +119,7 @@ TEST(ConnectionsTest, ACallGoesToTheConnectionWithTheFewest) {
   std::atomic<int> ended{0};
   for (auto& call : std::exchange(calls, {})) call.Then([&](auto) { ++ended; });
   ASSERT_TRUE(Eventually([&] {
-    const auto& all = channel->core()->group()->connections();
+    const auto& all = channel->core()->group()->Cores();
     return ended == 2 &&
            std::any_of(all.begin(), all.end(), [](const auto& each) { return each->calls_in_use() == 0; });
   }));
@@ -194,8 +194,8 @@ class FakeServerTest : public testing::Test {
     server_.Run([&] { number = held_.back().first->number; });
     return number;
   }
-  const std::shared_ptr<internal::ChannelCore>& core(size_t number) {
-    return channel_->core()->group()->connections()[number];
+  std::shared_ptr<internal::ChannelCore> core(size_t number) {
+    return channel_->core()->group()->Cores()[number];
   }
 
   Clients clients_;
@@ -897,7 +897,7 @@ TEST(ConnectionsTest, ACallWaitsWhileTheFirstAttemptOfAnotherConnectionIsUnderWa
   for (int i = 0; i < 2; ++i) calls.push_back(SendAct(channel, 1, {.timeout = kLong}));
   ASSERT_TRUE(Eventually([&] { return waiting == 2; }));
   server.Run([&] { peers[0].Reject(absl::ResourceExhaustedError("no room")); });
-  const auto& all = channel->core()->group()->connections();
+  const auto& all = channel->core()->group()->Cores();
   ASSERT_TRUE(Eventually([&] {
     return std::any_of(all.begin(), all.end(),
                        [](const auto& each) { return each->state() == ChannelState::kTransientFailure; });
@@ -933,7 +933,7 @@ TEST(ConnectionsTest, ACallThatWaitsForReadyDoesSoWhenTheFirstAttemptsOfAllHaveF
   const auto channel = *Channel::Create(uri, {.connections = 3, .runtime = clients.get()});
   Calls calls;
   for (int i = 0; i < 3; ++i) calls.push_back(SendAct(channel, 1, kPatient));
-  const auto& all = channel->core()->group()->connections();
+  const auto& all = channel->core()->group()->Cores();
   ASSERT_TRUE(Eventually([&] {
     return std::all_of(all.begin(), all.end(),
                        [](const auto& each) { return each->state() == ChannelState::kTransientFailure; });

@@ -336,7 +336,8 @@ class RpcWorld final : public World {
     if (core->group() == nullptr) {
       record.cores = {core};
     } else {
-      record.cores.assign(core->group()->connections().begin(), core->group()->connections().end());
+      const std::vector<std::shared_ptr<internal::ChannelCore>> cores = core->group()->Cores();
+      record.cores.assign(cores.begin(), cores.end());
     }
   }
 

@@ -1,0 +1,133 @@
+#include "hawser/rpc/client/call_sender.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/client/untyped_call.h"
+
+namespace hawser::internal {
+namespace {
+
+// The most results that are handed over in one turn. The poller's other work waits meanwhile.
+constexpr int kHandedOverMax = 256;
+
+}  // namespace
+
+CallSender::CallSender(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                       std::string peer_address, ChannelOptions options,
+                       absl::AnyInvocable<void(UntypedCall&)> on_unsent, absl::AnyInvocable<void()> notify)
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      peer_address_(std::move(peer_address)),
+      options_(std::move(options)),
+      default_timeout_ns_(absl::ToInt64Nanoseconds(options_.default_timeout)),
+      intercepts_(!options_.interceptors.empty()),
+      takes_none_(poller.usable_in_this_process() ? ForkMark() : ForkMark::OfNoProcess()),
+      queue_(poller, std::move(on_unsent)),
+      awaiting_(poller,
+                [this](UntypedCall& call) {
+                  call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
+                                          absl::StrCat("the deadline passed before it could be sent again",
+                                                       poller_.WhyLate(call.deadline_ns_))));
+                }),
+      notify_timer_(std::move(notify)) {}
+
+CallSender::~CallSender() = default;
+
+std::shared_ptr<const PeerIdentity> CallSender::peer_identity() const {
+  MutexLock lock(identity_mutex_);
+  return peer_identity_;
+}
+
+void CallSender::SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity) {
+  MutexLock lock(identity_mutex_);
+  peer_identity_.swap(identity);  // The old one is destroyed after the lock is released.
+}
+
+void CallSender::Start(UntypedCall& call) {
+  poller_.AssertHeld();
+  if (queue_.empty() && link_ != nullptr && link_->CanSend() && TrySend(call)) return;
+  if (state() != ChannelState::kReady && StartWhileNotReady(call)) return;
+  call.Move(CallStage::Event::kQueue);
+  queue_.PushBack(call);
+}
+
+bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {
+  // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
+  if (absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend())) return false;
+  call.EndSoon(call.Error(why.code(), why.message()));
+  return true;
+}
+
+inline bool CallSender::TrySend(UntypedCall& call) {
+  transport::Connection& connection = link_->forward();
+  const absl::StatusOr<transport::ExchangeId> id =
+      connection.SendRequest(call.request_, call.deadline_ns_, call);
+  if (!id.ok()) [[unlikely]]
+    return EndUnsent(call, id.status());
+  call.Move(CallStage::Event::kSend);
+  call.was_sent_ = true;
+  call.connection_ = &connection;
+  call.exchange_ = *id;
+  return true;
+}
+
+void CallSender::OnLinkSlotFree(Link& link) {
+  poller_.AssertHeld();
+  if (&link == link_.get()) Pump();
+}
+
+void CallSender::Pump() {
+  poller_.AssertHeld();
+  while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
+    UntypedCall& call = queue_.PopFront();
+    if (!TrySend(call)) Start(call);
+  }
+}
+
+void CallSender::AwaitRequest(UntypedCall& call) {
+  poller_.AssertHeld();
+  call.Move(CallStage::Event::kAwaitRequest);
+  awaiting_.PushBack(call);
+}
+
+void CallSender::Forget(UntypedCall& call) {
+  poller_.AssertHeld();
+  switch (call.stage_) {
+    case UntypedCall::Stage::kReturning:
+      return awaiting_.Remove(call);
+    case UntypedCall::Stage::kCarried:
+      return ForgetCarried(call);
+    default:
+      return queue_.Remove(call);
+  }
+}
+
+void CallSender::HandOverSoon(UntypedCall& call) {
+  poller_.AssertHeld();
+  call.next_ = nullptr;
+  (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = &call;
+  ended_last_ = &call;
+  ScheduleNotify();
+}
+
+bool CallSender::HandOverSome() {
+  for (int i = 0; ended_first_ != nullptr; ++i) {
+    if (i == kHandedOverMax) return false;
+    UntypedCall* const call = ended_first_;
+    ended_first_ = call->next_;
+    if (ended_first_ == nullptr) ended_last_ = nullptr;
+    call->HandOver();
+  }
+  return true;
+}
+
+void CallSender::ScheduleNotify() {
+  poller_.AssertHeld();
+  if (notify_timer_.is_set()) return;
+  if (self_ == nullptr) self_ = shared_from_this();  // `notify` may have released it.
+  poller_.timers().Set(notify_timer_, poller_.now_ns());
+}
+
+}  // namespace hawser::internal
