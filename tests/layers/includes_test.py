@@ -39,7 +39,7 @@ class IncludesTest(unittest.TestCase):
     def test_libraries_include_what_they_depend_on(self):
         lines = read(MANIFEST).splitlines()
         labels = [line.split("\t")[0] for line in lines]
-        for label in ("//rpc:rpc", "//transport/connection:connection", "//transport/fabric/tcp:queue_pair", "//base:check"):
+        for label in ("//rpc:rpc", "//rpc/client:client", "//transport/connection:connection", "//transport/fabric/tcp:queue_pair", "//base:check"):
             self.assertIn(label, labels)
         self.assertEqual(self.faults(lines), [])
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3 -B
-"""The rooms of transport/ include each other as ROOMS says, in headers and in sources, and nothing includes in circles.
+"""The rooms of transport/ and rpc/ include each other as drawn here, in headers and in sources, and no other circles of files
+are there than these.
 
 Usage: rooms_test.py MANIFEST, which tests/layers/includes.bzl writes.
 """
@@ -44,6 +45,15 @@ ROOMS = {
     "transport/fabric": [],
 }
 
+# The same in rpc/; rpc/README.md has the order. Its own headers and sources are both above and below the rooms.
+RPC_ROOMS = {
+    "rpc/server": ["rpc/services", "rpc/client", "rpc/serving", "rpc/wire"],
+    "rpc/services": ["rpc/wire"],
+    "rpc/client": ["rpc/serving", "rpc/wire"],
+    "rpc/serving": ["rpc/wire"],
+    "rpc/wire": [],
+}
+
 # One room includes of another only these.
 ONLY = {
     # The formulas of what a NIC pins. What a connection does with a fabric is in fabric.h.
@@ -54,8 +64,17 @@ ONLY = {
 }
 
 # Where there are no circles of files but those of CIRCLES. A file is a header and its source.
-WITHOUT_CIRCLES = ("base/", "measure/", "observe/", "tls/", "transport/")
+WITHOUT_CIRCLES = ("base/", "measure/", "observe/", "rpc/", "tls/", "transport/")
+RPC_CIRCLE_MAX = 4
 CIRCLES = [
+    # A call, and what keeps it, has it wait and sends it.
+    [f"rpc/client/{name}" for name in ("call_pool", "call_queue", "call_sender", "untyped_call")],
+    # A group posts to its channels.
+    [f"rpc/client/{name}" for name in ("channel_core", "connection_group")],
+    # A handler's call, its connection, and what an application sees of them.
+    ["rpc/server_context", "rpc/service", "rpc/serving/server_call", "rpc/serving/serving_connection"],
+    # trace.cc has both headers' functions.
+    ["rpc/trace", "rpc/wire/tracing"],
     # A pool, and what its leases, caches and slabs need of it.
     [f"transport/memory/{name}" for name in ("buffer_cache", "buffer_pool", "buffer_pool_core", "pool_worker", "slab", "slab_store")],
     # A session is made by its context, and checks the peer by that.
@@ -162,15 +181,23 @@ class RoomsTest(unittest.TestCase):
         self.assertEqual(circles({("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e"), ("e", "d")}), [("a", "b", "c"), ("d", "e")])
 
     def test_each_room_stands_above_what_it_includes(self):
-        order = list(ROOMS)
-        for room, below in ROOMS.items():
-            for each in below:
-                self.assertLess(order.index(room), order.index(each), f"{room} includes {each}")
+        for rooms in (ROOMS, RPC_ROOMS):
+            order = list(rooms)
+            for room, below in rooms.items():
+                for each in below:
+                    self.assertLess(order.index(room), order.index(each), f"{room} includes {each}")
 
     def test_rooms_include_what_is_drawn(self):
         folders = {os.path.dirname(path) for path in self.paths if path.startswith("transport")} | {"measure/verbs"}
         self.assertEqual(folders, set(ROOMS))
         self.assertEqual(room_faults(self.pairs, ROOMS, ONLY), [])
+
+    def test_rooms_of_rpc_include_what_is_drawn(self):
+        folders = {os.path.dirname(path) for path in self.paths if path.startswith("rpc/")} - {"rpc"}
+        self.assertEqual(folders, set(RPC_ROOMS))
+        self.assertEqual(room_faults(self.pairs, RPC_ROOMS, {}), [])
+        from_outside = [(start, end) for start, end in self.pairs if os.path.dirname(end) in RPC_ROOMS and not start.startswith("rpc/")]
+        self.assertEqual(from_outside, [])
 
     def test_the_map_is_what_is_tested(self):
         rooms = drawn(read("transport/README.md"))
@@ -180,7 +207,9 @@ class RoomsTest(unittest.TestCase):
     def test_no_files_include_in_circles(self):
         pairs = {(start, end) for start, end in self.pairs if start.startswith(WITHOUT_CIRCLES)}
         self.assertGreater(len(pairs), 300)
-        self.assertEqual(circles(pairs), sorted(tuple(sorted(each)) for each in CIRCLES))
+        found = circles(pairs)
+        self.assertEqual(found, sorted(tuple(sorted(each)) for each in CIRCLES))
+        self.assertLessEqual(max(len(each) for each in found if each[0].startswith("rpc/")), RPC_CIRCLE_MAX)
 
 
 if __name__ == "__main__":
