@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 namespace hawser::bench {
 
@@ -32,33 +31,41 @@ void Quantiles::AddRound(const std::vector<double>& samples) {
   p999.push_back(Quantile(samples, 0.999));
 }
 
-Report::Report(absl::string_view bench) : line_(absl::StrCat("{\"bench\": \"", bench, "\"")) {}
+Report::Report(absl::string_view bench) {
+  json_.BeginObject();
+  json_.Name("bench").String(bench);
+}
 
 Report::~Report() {
-  printf("%s}\n", line_.c_str());
+  json_.EndObject();
+  printf("%s\n", std::move(json_).Take().c_str());
   fflush(stdout);
 }
 
 Report& Report::Add(absl::string_view name, absl::string_view value) {
-  absl::StrAppend(&line_, ", \"", name, "\": \"", value, "\"");
+  json_.Name(name).String(value);
   return *this;
 }
 
 Report& Report::Add(absl::string_view name, double value) {
-  absl::StrAppend(&line_, ", \"", name, "\": ", absl::StrFormat("%.4g", value));
+  json_.Name(name).Raw(absl::StrFormat("%.4g", value));
   return *this;
 }
 
 Report& Report::AddInteger(absl::string_view name, int64_t value) {
-  absl::StrAppend(&line_, ", \"", name, "\": ", value);
+  json_.Name(name).Number(value);
   return *this;
 }
 
 Report& Report::Add(absl::string_view name, const std::vector<std::pair<double, uint64_t>>& buckets) {
-  const auto one = [](std::string* out, const std::pair<double, uint64_t>& bucket) {
-    absl::StrAppend(out, "[", absl::StrFormat("%.4g", bucket.first), ", ", bucket.second, "]");
-  };
-  absl::StrAppend(&line_, ", \"", name, "\": [", absl::StrJoin(buckets, ", ", one), "]");
+  json_.Name(name).BeginList();
+  for (const auto& [upper_end, count] : buckets) {
+    json_.BeginList();
+    json_.Raw(absl::StrFormat("%.4g", upper_end));
+    json_.Number(count);
+    json_.EndList();
+  }
+  json_.EndList();
   return *this;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "hawser/base/json_writer.h"
 
 namespace hawser::bench {
 
@@ -42,7 +43,7 @@ class Report {
  private:
   Report& AddInteger(absl::string_view name, int64_t value);
 
-  std::string line_;
+  JsonWriter json_;
 };
 
 }  // namespace hawser::bench

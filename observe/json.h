@@ -13,7 +13,7 @@ namespace hawser::observe {
 // A snapshot as JSON, by Cap'n Proto's rules (capnp/compat/json.h): 64-bit numbers are strings, because
 // JSON's are doubles; an enum is its name; what was not set is not there. Not kj's own encoder, which keeps
 // each number as an object first and is too slow and too large for the histograms of thousands of methods.
-// The output is UTF-8: a text that is not is escaped as by EscapePeerText().
+// The output is UTF-8: a byte that is not is \ufffd (base/json_writer.h).
 // Thread: any.
 
 std::string JsonOf(wire::Snapshot::Reader snapshot);

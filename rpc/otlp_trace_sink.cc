@@ -28,8 +28,8 @@
 #include "absl/time/time.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/base/option_range.h"
-#include "hawser/base/peer_text.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/rpc/wire/tracing.h"
@@ -68,34 +68,36 @@ constexpr int kKindServer = 2;
 constexpr int kKindClient = 3;
 constexpr int kStatusError = 2;
 
-// A JSON string. EscapePeerText() leaves valid UTF-8 without control characters, so two characters remain.
-std::string Quote(absl::string_view text) {
-  std::string quoted = "\"";
-  for (char c : EscapePeerText(text)) {
-    if (c == '"' || c == '\\') quoted.push_back('\\');
-    quoted.push_back(c);
-  }
-  quoted.push_back('"');
-  return quoted;
-}
-
 template <size_t N>
-std::string Hex(const std::array<uint8_t, N>& id) {
-  return absl::StrCat("\"", internal::HexOfId(id), "\"");
+void WriteId(absl::string_view name, const std::array<uint8_t, N>& id, JsonWriter& json) {
+  json.Name(name).String(internal::HexOfId(id));
 }
 
-std::string Attribute(absl::string_view key, absl::string_view value) {
-  return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"stringValue\":", Quote(value), "}}");
+// An attribute: its key, and its value by the name that Protobuf's JSON has for the type.
+void WriteAttribute(absl::string_view key, absl::string_view value, JsonWriter& json) {
+  json.BeginObject();
+  json.Name("key").String(key);
+  json.Name("value").BeginObject();
+  json.Name("stringValue").String(value);
+  json.EndObject();
+  json.EndObject();
 }
-
-// 64-bit integers are strings in Protobuf's JSON.
-std::string Attribute(absl::string_view key, int64_t value) {
-  return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"intValue\":\"", value, "\"}}");
+void WriteAttribute(absl::string_view key, int64_t value, JsonWriter& json) {
+  json.BeginObject();
+  json.Name("key").String(key);
+  json.Name("value").BeginObject();
+  json.Name("intValue").Number64(value);
+  json.EndObject();
+  json.EndObject();
 }
-
 // Not for a literal, which is a text.
-std::string Attribute(absl::string_view key, std::same_as<bool> auto value) {
-  return absl::StrCat("{\"key\":", Quote(key), ",\"value\":{\"boolValue\":", value ? "true" : "false", "}}");
+void WriteAttribute(absl::string_view key, std::same_as<bool> auto value, JsonWriter& json) {
+  json.BeginObject();
+  json.Name("key").String(key);
+  json.Name("value").BeginObject();
+  json.Name("boolValue").Bool(value);
+  json.EndObject();
+  json.EndObject();
 }
 
 // The keys that a span has from this sink: an application's attribute with one of them would be its second.
@@ -133,9 +135,6 @@ std::string RandomUuid() {
   for (const size_t at : {20, 16, 12, 8}) uuid.insert(at, 1, '-');
   return uuid;
 }
-
-// 64-bit integers are strings in Protobuf's JSON.
-std::string Nanoseconds(absl::Time time) { return absl::StrCat("\"", absl::ToUnixNanos(time), "\""); }
 
 }  // namespace
 
@@ -233,69 +232,78 @@ class OtlpTraceSink::Writer {
     std::vector<SpanAttribute> attributes;
     uint32_t dropped_attributes;
 
-    std::string ToJson() const {
+    void Write(JsonWriter& json) const {
+      json.BeginObject();
+      WriteId("traceId", context.trace_id, json);
+      WriteId("spanId", context.span_id, json);
+      if (parent_span_id.has_value()) WriteId("parentSpanId", *parent_span_id, json);
+      if (!context.state.empty()) json.Name("traceState").String(context.state);
+      json.Name("name").String(method);
+      json.Name("kind").Number(kind == Span::Kind::kClient ? kKindClient : kKindServer);
+      json.Name("startTimeUnixNano").Number64(int64_t{absl::ToUnixNanos(start)});
+      json.Name("endTimeUnixNano").Number64(int64_t{absl::ToUnixNanos(end)});
+      json.Name("attributes").BeginList();
       const size_t dot = method.rfind('.');
       const bool has_service = dot != std::string::npos;
-      std::string json = absl::StrCat(
-          "{\"traceId\":", Hex(context.trace_id), ",\"spanId\":", Hex(context.span_id),
-          parent_span_id.has_value() ? absl::StrCat(",\"parentSpanId\":", Hex(*parent_span_id)) : "",
-          context.state.empty() ? "" : absl::StrCat(",\"traceState\":", Quote(context.state)),
-          ",\"name\":", Quote(method), ",\"kind\":", kind == Span::Kind::kClient ? kKindClient : kKindServer,
-          ",\"startTimeUnixNano\":", Nanoseconds(start), ",\"endTimeUnixNano\":", Nanoseconds(end),
-          ",\"attributes\":[");
-      absl::StrAppend(&json, Attribute(kSystem, "hawser"), ",",
-                      Attribute(kService, has_service ? method.substr(0, dot) : ""), ",",
-                      Attribute(kMethod, has_service ? method.substr(dot + 1) : method), ",",
-                      PeerAttributes(), ",", Attribute(kStatusCode, absl::StatusCodeToString(code)));
+      WriteAttribute(kSystem, "hawser", json);
+      WriteAttribute(kService, has_service ? method.substr(0, dot) : "", json);
+      WriteAttribute(kMethod, has_service ? method.substr(dot + 1) : method, json);
+      WritePeer(json);
+      WriteAttribute(kStatusCode, absl::StatusCodeToString(code), json);
       const bool is_error =
           code != absl::StatusCode::kOk && (kind == Span::Kind::kClient || IsErrorOfServer(code));
       // A status that is no error has no text (opentelemetry.io, "Tracing API", Set Status).
-      if (!is_error && !text.empty()) absl::StrAppend(&json, ",", Attribute(kStatusMessage, text));
-      AppendAttributes(json);
+      if (!is_error && !text.empty()) WriteAttribute(kStatusMessage, text, json);
+      const uint32_t dropped = WriteAttributes(json);
+      json.EndList();
+      if (dropped != 0) json.Name("droppedAttributesCount").Number(dropped);
       if (is_error) {
-        absl::StrAppend(&json, ",\"status\":{\"code\":", kStatusError,
-                        text.empty() ? "" : absl::StrCat(",\"message\":", Quote(text)), "}");
+        json.Name("status").BeginObject();
+        json.Name("code").Number(kStatusError);
+        if (!text.empty()) json.Name("message").String(text);
+        json.EndObject();
       }
-      return json + "}";
+      json.EndObject();
     }
 
-    std::string PeerAttributes() const {
+    void WritePeer(JsonWriter& json) const {
       const absl::StatusOr<transport::Uri> peer = transport::ParseUri(peer_address);
-      if (!peer.ok()) return Attribute(kPeerAddress, peer_address);
-      std::string of_peer =
-          absl::StrCat(Attribute(kTransport, peer->scheme), ",", Attribute(kPeerAddress, peer->host), ",",
-                       Attribute(kPeerPort, int64_t{peer->port}));
+      if (!peer.ok()) return WriteAttribute(kPeerAddress, peer_address, json);
+      WriteAttribute(kTransport, peer->scheme, json);
+      WriteAttribute(kPeerAddress, peer->host, json);
+      WriteAttribute(kPeerPort, int64_t{peer->port}, json);
       if (kind == Span::Kind::kClient) {
-        absl::StrAppend(&of_peer, ",", Attribute(kServerAddress, peer->host), ",",
-                        Attribute(kServerPort, int64_t{peer->port}));
+        WriteAttribute(kServerAddress, peer->host, json);
+        WriteAttribute(kServerPort, int64_t{peer->port}, json);
       }
-      return of_peer;
     }
 
-    // The application's, the end of the list, and how many are not in it.
-    void AppendAttributes(std::string& json) const {
+    // The application's. How many are not among the attributes.
+    uint32_t WriteAttributes(JsonWriter& json) const {
       uint32_t dropped = dropped_attributes;
       for (const SpanAttribute& each : attributes) {
         if (IsOwnKey(each.key)) {
           ++dropped;
         } else {
-          json += ",";
-          json += std::visit([&each](const auto& value) { return Attribute(each.key, value); }, each.value);
+          std::visit([&](const auto& value) { WriteAttribute(each.key, value, json); }, each.value);
         }
       }
-      json += "]";
-      if (dropped != 0) absl::StrAppend(&json, ",\"droppedAttributesCount\":", dropped);
+      return dropped;
     }
   };
 
+  // The object of Protobuf's JSON, as it stands in each line.
   static std::string ResourceOf(const Options& options) {
-    std::string attributes = absl::StrCat(
-        Attribute(kServiceName, options.service_name), ",",
-        Attribute(kServiceInstanceId,
-                  options.service_instance_id.empty() ? RandomUuid() : options.service_instance_id));
-    for (const auto& [key, value] : options.attributes)
-      absl::StrAppend(&attributes, ",", Attribute(key, value));
-    return attributes;
+    JsonWriter json(JsonWriter::Layout::kDense);
+    json.BeginObject();
+    json.Name("attributes").BeginList();
+    WriteAttribute(kServiceName, options.service_name, json);
+    WriteAttribute(kServiceInstanceId,
+                   options.service_instance_id.empty() ? RandomUuid() : options.service_instance_id, json);
+    for (const auto& [key, value] : options.attributes) WriteAttribute(key, value, json);
+    json.EndList();
+    json.EndObject();
+    return std::move(json).Take();
   }
 
   // The file may be a pipe, whose reader may end. Without this, write(2) would end the process.
@@ -334,13 +342,28 @@ class OtlpTraceSink::Writer {
 
   // Takes the spans of one line.
   std::string Line(std::deque<Queued>& spans) const {
-    std::string line = absl::StrCat("{\"resourceSpans\":[{\"resource\":{\"attributes\":[", resource_,
-                                    "]},\"scopeSpans\":[{\"scope\":{\"name\":\"hawser\"},\"spans\":[");
-    for (bool is_first = true; !spans.empty() && line.size() < kLineBytes; is_first = false) {
-      absl::StrAppend(&line, is_first ? "" : ",", spans.front().ToJson());
+    JsonWriter json(JsonWriter::Layout::kDense);
+    json.BeginObject();
+    json.Name("resourceSpans").BeginList();
+    json.BeginObject();
+    json.Name("resource").Raw(resource_);
+    json.Name("scopeSpans").BeginList();
+    json.BeginObject();
+    json.Name("scope").BeginObject();
+    json.Name("name").String("hawser");
+    json.EndObject();
+    json.Name("spans").BeginList();
+    while (!spans.empty() && json.size_bytes() < kLineBytes) {
+      spans.front().Write(json);
       spans.pop_front();
     }
-    return line + "]}]}]}\n";
+    json.EndList();
+    json.EndObject();
+    json.EndList();
+    json.EndObject();
+    json.EndList();
+    json.EndObject();
+    return std::move(json).Take() + "\n";
   }
 
   // False: not all of it was written. Then the next line begins on a line of its own.

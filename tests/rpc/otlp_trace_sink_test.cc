@@ -102,7 +102,7 @@ TEST_F(OtlpTraceSinkTest, ASpanIsOneRequestOnOneLine) {
       "{\"key\":\"network.peer.port\",\"value\":{\"intValue\":\"51234\"}},{\"key\":"
       "\"rpc.response.status_code\",\"value\":{\"stringValue\":\"NOT_FOUND\"}},{\"key\":"
       "\"hawser.status_message\",\"value\":{\"stringValue\":"
-      "\"no \\\"tow\\\"\\\\n\\\\xff\\\\u202e\"}}]}]}]}]}\n");
+      "\"no \\\"tow\\\"\\n\\ufffd\\u202e\"}}]}]}]}]}\n");
 }
 
 TEST_F(OtlpTraceSinkTest, AttributesOfTheApplicationFollowThoseOfTheCall) {
@@ -118,7 +118,7 @@ TEST_F(OtlpTraceSinkTest, AttributesOfTheApplicationFollowThoseOfTheCall) {
   EXPECT_THAT(
       Written(),
       HasSubstr("{\"key\":\"rpc.response.status_code\",\"value\":{\"stringValue\":\"OK\"}},"
-                "{\"key\":\"a \\\"key\\\"\",\"value\":{\"stringValue\":\"a \\\"value\\\"\\\\n\\\\xff\"}},"
+                "{\"key\":\"a \\\"key\\\"\",\"value\":{\"stringValue\":\"a \\\"value\\\"\\n\\ufffd\"}},"
                 "{\"key\":\"pages\",\"value\":{\"intValue\":\"-5\"}},"
                 "{\"key\":\"hit\",\"value\":{\"boolValue\":true}},"
                 "{\"key\":\"dirty\",\"value\":{\"boolValue\":false}}],"

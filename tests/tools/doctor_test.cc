@@ -580,7 +580,7 @@ TEST_F(DoctorTest, ADeviceWithoutPortsIsAWarning) {
 TEST(FindingTest, JsonEscapesWhatItMust) {
   EXPECT_EQ(ToJson({Level::kProblem, "c", "s", "a \"b\" \\ \n", "do"}),
             "{\"level\": \"problem\", \"check\": \"c\", \"subject\": \"s\", \"found\": \"a \\\"b\\\" \\\\ "
-            "\\\\x0a\", "
+            "\\n\", "
             "\"advice\": \"do\"}");
 }
 

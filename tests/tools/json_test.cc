@@ -214,12 +214,6 @@ TEST_F(JsonTest, IntegersOf64BitsAreInQuotes) {
   EXPECT_THAT(Json(), HasSubstr(R"("uint32": 4)"));
 }
 
-TEST_F(JsonTest, WhatATerminalObeysIsEscaped) {
-  EXPECT_EQ(JsonString("a\x1b[2J\x7f\xc2\x9b\xe2\x80\xae\xff\"\\\n"),
-            "\"a\\u001b[2J\\u007f\\u009b\\u202e\\ufffd\\\"\\\\\\n\"");
-  EXPECT_EQ(JsonString("k\xc3\xa4se"), "\"k\xc3\xa4se\"");
-}
-
 TEST_F(JsonTest, AFieldCanBeLeftOut) {
   ASSERT_EQ(Fill(R"({"place": {"x": 1}, "inner": {"key": "k"}})"), "");
   const std::string json = Json({.pretty = false, .left_out = {"place.x", "inner.key"}});

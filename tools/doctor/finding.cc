@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "hawser/base/json_writer.h"
 
 namespace hawser::doctor {
 namespace {
@@ -21,10 +21,6 @@ std::string Printable(absl::string_view text) {
     }
   }
   return printable;
-}
-
-std::string JsonString(absl::string_view text) {
-  return absl::StrCat("\"", absl::StrReplaceAll(Printable(text), {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
 }  // namespace
@@ -55,10 +51,15 @@ std::string ToText(const Finding& finding) {
 }
 
 std::string ToJson(const Finding& finding) {
-  return absl::StrCat(
-      "{\"level\": ", JsonString(ToString(finding.level)), ", \"check\": ", JsonString(finding.check),
-      ", \"subject\": ", JsonString(finding.subject), ", \"found\": ", JsonString(finding.found),
-      ", \"advice\": ", JsonString(finding.advice), "}");
+  JsonWriter json;
+  json.BeginObject();
+  json.Name("level").String(ToString(finding.level));
+  json.Name("check").String(finding.check);
+  json.Name("subject").String(finding.subject);
+  json.Name("found").String(finding.found);
+  json.Name("advice").String(finding.advice);
+  json.EndObject();
+  return std::move(json).Take();
 }
 
 }  // namespace hawser::doctor

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/tools/hawser/json_text.h"
 
 namespace hawser::tool {
 
@@ -78,8 +78,14 @@ std::string ForPeople(const absl::Status& status) {
 }
 
 std::string ErrorAsJson(const absl::Status& status) {
-  return absl::StrCat("{\"error\": {\"code\": ", JsonString(absl::StatusCodeToString(status.code())),
-                      ", \"message\": ", JsonString(status.message()), "}}");
+  JsonWriter json;
+  json.BeginObject();
+  json.Name("error").BeginObject();
+  json.Name("code").String(absl::StatusCodeToString(status.code()));
+  json.Name("message").String(status.message());
+  json.EndObject();
+  json.EndObject();
+  return std::move(json).Take();
 }
 
 }  // namespace hawser::tool

@@ -1,12 +1,13 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/reflection.h"
 #include "hawser/tools/hawser/schema_text.h"
 
@@ -52,7 +53,12 @@ class Describe : public Command {
     const absl::StatusOr<std::string> text = SchemaText(**schemas, ids);
     if (!text.ok()) return text.status();
     if (session.json) {
-      std::cout << "{\"name\": " << JsonString(name_) << ", \"schema\": " << JsonString(*text) << "}\n";
+      JsonWriter json;
+      json.BeginObject();
+      json.Name("name").String(name_);
+      json.Name("schema").String(*text);
+      json.EndObject();
+      std::cout << std::move(json).Take() << '\n';
     } else {
       std::cout << head << *text;
     }

@@ -4,13 +4,10 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/observe/histogram.h"
-#include "hawser/tools/hawser/json_text.h"
 
 namespace hawser::tool {
 namespace {
@@ -271,42 +268,51 @@ Figures FiguresOf(wire::Snapshot::Reader now, std::optional<wire::Snapshot::Read
 
 std::string FiguresAsJson(const Figures& figures) {
   const double seconds = figures.seconds > 0 ? figures.seconds : static_cast<double>(figures.up_ns) / 1e9;
-  const auto rate = [&](uint64_t count) {
-    return absl::StrFormat("%.3f", seconds > 0 ? static_cast<double>(count) / seconds : 0);
-  };
+  const auto rate = [&](uint64_t count) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; };
+  JsonWriter json;
   const auto traffic = [&](uint64_t calls, uint64_t errors, uint64_t in, uint64_t out,
                            const Figures::Latency& latency) {
-    return absl::StrCat(
-        "\"calls_per_s\": ", rate(calls), ", \"errors_per_s\": ", rate(errors),
-        ", \"request_bytes_per_s\": ", rate(in), ", \"response_bytes_per_s\": ", rate(out),
-        absl::StrFormat(", \"p50_us\": %.3f, \"p90_us\": %.3f, \"p99_us\": %.3f",
-                        static_cast<double>(latency.p50_ns) / 1e3, static_cast<double>(latency.p90_ns) / 1e3,
-                        static_cast<double>(latency.p99_ns) / 1e3));
+    json.Name("calls_per_s").Decimal(rate(calls), 3);
+    json.Name("errors_per_s").Decimal(rate(errors), 3);
+    json.Name("request_bytes_per_s").Decimal(rate(in), 3);
+    json.Name("response_bytes_per_s").Decimal(rate(out), 3);
+    json.Name("p50_us").Decimal(static_cast<double>(latency.p50_ns) / 1e3, 3);
+    json.Name("p90_us").Decimal(static_cast<double>(latency.p90_ns) / 1e3, 3);
+    json.Name("p99_us").Decimal(static_cast<double>(latency.p99_ns) / 1e3, 3);
   };
-  std::vector<std::string> methods, pollers;
+  json.BeginObject();
+  json.Name("time").String(absl::FormatTime(absl::FromUnixNanos(figures.taken_unix_ns), absl::UTCTimeZone()));
+  json.Name("interval_s").Decimal(seconds, 3);
+  json.Name("process").String(figures.process);
+  json.Name("pid").Number(figures.pid);
+  json.Name("host").String(figures.host);
+  json.Name("state").String(figures.state);
+  traffic(figures.ended, figures.errors, figures.request_bytes, figures.response_bytes, figures.latency);
+  json.Name("in_flight").Number(figures.running);
+  json.Name("connections").Number(figures.connections_open);
+  json.Name("methods").BeginList();
   for (const Figures::Method& method : figures.methods) {
-    methods.push_back(absl::StrCat(
-        "{\"name\": ", JsonString(method.name), ", ",
-        traffic(method.calls, method.errors, method.request_bytes, method.response_bytes, method.latency),
-        ", \"in_flight\": ", method.running, "}"));
+    json.BeginObject();
+    json.Name("name").String(method.name);
+    traffic(method.calls, method.errors, method.request_bytes, method.response_bytes, method.latency);
+    json.Name("in_flight").Number(method.running);
+    json.EndObject();
   }
+  json.EndList();
+  json.Name("pollers").BeginList();
   for (const Figures::Poller& poller : figures.pollers) {
-    pollers.push_back(absl::StrCat("{\"name\": ", JsonString(poller.name),
-                                   absl::StrFormat(", \"busy\": %.4f, \"spin\": %.4f, \"sleep\": %.4f",
-                                                   poller.busy, poller.spin, poller.sleep),
-                                   ", \"answered\": ", poller.answered ? "true" : "false",
-                                   ", \"held_by\": ", JsonString(poller.held_by), "}"));
+    json.BeginObject();
+    json.Name("name").String(poller.name);
+    json.Name("busy").Decimal(poller.busy, 4);
+    json.Name("spin").Decimal(poller.spin, 4);
+    json.Name("sleep").Decimal(poller.sleep, 4);
+    json.Name("answered").Bool(poller.answered);
+    json.Name("held_by").String(poller.held_by);
+    json.EndObject();
   }
-  return absl::StrCat(
-      "{\"time\": ",
-      JsonString(absl::FormatTime(absl::FromUnixNanos(figures.taken_unix_ns), absl::UTCTimeZone())),
-      absl::StrFormat(", \"interval_s\": %.3f", seconds), ", \"process\": ", JsonString(figures.process),
-      ", \"pid\": ", figures.pid, ", \"host\": ", JsonString(figures.host),
-      ", \"state\": ", JsonString(figures.state), ", ",
-      traffic(figures.ended, figures.errors, figures.request_bytes, figures.response_bytes, figures.latency),
-      ", \"in_flight\": ", figures.running, ", \"connections\": ", figures.connections_open,
-      ", \"methods\": [", absl::StrJoin(methods, ", "), "], \"pollers\": [", absl::StrJoin(pollers, ", "),
-      "]}");
+  json.EndList();
+  json.EndObject();
+  return std::move(json).Take();
 }
 
 }  // namespace hawser::tool

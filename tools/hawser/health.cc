@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/hawser/health.capnp.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/health_watcher.h"
-#include "hawser/tools/hawser/json_text.h"
 
 namespace hawser::tool {
 namespace {
@@ -97,8 +97,12 @@ class HealthCommand : public Command {
  private:
   static void Print(bool json, absl::string_view service, ServingStatus status) {
     if (json) {
-      std::cout << "{\"service\": " << JsonString(service) << ", \"status\": " << JsonString(ToString(status))
-                << "}";
+      JsonWriter line;
+      line.BeginObject();
+      line.Name("service").String(service);
+      line.Name("status").String(ToString(status));
+      line.EndObject();
+      std::cout << std::move(line).Take();
     } else {
       std::cout << ToString(status);
     }

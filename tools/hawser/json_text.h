@@ -12,10 +12,6 @@
 
 namespace hawser::tool {
 
-// `text` in quotes, as JSON has it, and as it may stand on a terminal: what EscapePeerText() escapes is
-// \u202e and the like here, and each byte that is not UTF-8 is \ufffd.
-std::string JsonString(absl::string_view text);
-
 struct JsonTextOptions {
   bool pretty = true;  // A line a field; otherwise all in one line.
   // Data that is UTF-8 without control characters is a string, other Data {"base64": "..."}. With this all of

@@ -1,30 +1,33 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/reflection.h"
 
 namespace hawser::tool {
 namespace {
 
-std::string ToJson(const ServiceInfo& service) {
-  std::vector<std::string> methods;
+void Write(const ServiceInfo& service, JsonWriter& json) {
+  json.BeginObject();
+  json.Name("name").String(service.name);
+  json.Name("id").String(absl::StrFormat("0x%016x", service.interface_id));
+  json.Name("has_schema").Bool(service.has_schema);
+  json.Name("methods").BeginList();
   for (const ServiceInfo::Method& method : service.methods) {
-    methods.push_back(absl::StrCat("{\"name\": ", JsonString(method.name), ", \"ordinal\": ", method.ordinal,
-                                   ", \"idempotent\": ", method.idempotent ? "true" : "false", "}"));
+    json.BeginObject();
+    json.Name("name").String(method.name);
+    json.Name("ordinal").Number(method.ordinal);
+    json.Name("idempotent").Bool(method.idempotent);
+    json.EndObject();
   }
-  return absl::StrCat("{\"name\": ", JsonString(service.name), ", \"id\": \"",
-                      absl::StrFormat("0x%016x", service.interface_id),
-                      "\", \"has_schema\": ", service.has_schema ? "true" : "false", ", \"methods\": [",
-                      absl::StrJoin(methods, ", "), "]}");
+  json.EndList();
+  json.EndObject();
 }
 
 class List : public Command {
@@ -48,9 +51,13 @@ class List : public Command {
     const auto services = ListServices(*channel, absl::Now() + session.timeout);
     if (!services.ok()) return services.status();
     if (session.json) {
-      std::vector<std::string> texts;
-      for (const ServiceInfo& service : *services) texts.push_back(ToJson(service));
-      std::cout << "{\"services\": [" << absl::StrJoin(texts, ",\n  ") << "]}\n";
+      JsonWriter json;
+      json.BeginObject();
+      json.Name("services").BeginList();
+      for (const ServiceInfo& service : *services) Write(service, json);
+      json.EndList();
+      json.EndObject();
+      std::cout << std::move(json).Take() << '\n';
       return 0;
     }
     for (const ServiceInfo& service : *services) {

@@ -12,10 +12,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "examples/stop_signal.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/rpc/runtime.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/json_text.h"
 #include "hawser/tools/hawser/perf_calls.h"
 #include "hawser/tools/hawser/perf_floor.h"
 #include "hawser/tools/hawser/perf_meter.h"
@@ -125,19 +125,20 @@ class Perf : public Command {
       std::cout << *peer << ", " << kModeNames[polling_] << " polling, " << absl::FormatDuration(duration_)
                 << " for each figure" << std::endl;
     }
-    std::string json;
+    JsonWriter json;
+    json.BeginObject();
+    json.Name("peer").String(*peer);
+    json.Name("polling").String(kModeNames[polling_]);
+    json.Name("tests").BeginList();
     for (const PerfTest& test : Tests()) {
-      absl::StatusOr<std::string> one = Measure(session, *peer, test);
-      if (!one.ok()) {
-        return absl::Status(one.status().code(),
-                            absl::StrCat(TitleOf(test), ": ", absl::string_view(one.status().message())));
+      if (absl::Status status = Measure(session, *peer, test, json); !status.ok()) {
+        return absl::Status(status.code(),
+                            absl::StrCat(TitleOf(test), ": ", absl::string_view(status.message())));
       }
-      absl::StrAppend(&json, json.empty() ? "" : ", ", *one);
     }
-    if (session.json) {
-      std::cout << "{\"peer\": " << JsonString(*peer) << ", \"polling\": \"" << kModeNames[polling_]
-                << "\", \"tests\": [" << json << "]}" << std::endl;
-    }
+    json.EndList();
+    json.EndObject();
+    if (session.json) std::cout << std::move(json).Take() << std::endl;
     return 0;
   }
 
@@ -163,7 +164,11 @@ class Perf : public Command {
     if (absl::Status status = server.Listen(serve_).status(); !status.ok()) return status;
     for (const std::string& address : server.addresses()) {
       if (session.json) {
-        std::cout << "{\"listening\": " << JsonString(address) << "}" << std::endl;
+        JsonWriter line;
+        line.BeginObject();
+        line.Name("listening").String(address);
+        line.EndObject();
+        std::cout << std::move(line).Take() << std::endl;
       } else {
         std::cout << "listening on " << address << std::endl;
       }
@@ -234,7 +239,8 @@ class Perf : public Command {
   }
 
   // One test on a connection of its own. Prints it, or returns it as JSON.
-  absl::StatusOr<std::string> Measure(const Session& session, const std::string& peer, const PerfTest& test) {
+  absl::Status Measure(const Session& session, const std::string& peer, const PerfTest& test,
+                       JsonWriter& json) {
     if (test.bytes > message_bytes_max_) {
       return absl::InvalidArgumentError(
           absl::StrCat("the server takes messages of ", message_bytes_max_,
@@ -273,9 +279,12 @@ class Perf : public Command {
     }
     const absl::StatusOr<PerfFigure> figure = (*meter)->Run({.time = duration_});
     if (!figure.ok()) return figure.status();
-    if (session.json) return PerfJson(test, *warm_up, *figure, floor, why_no_floor);
-    std::cout << PerfText(test, *figure, floor, why_no_floor, slots_) << std::flush;
-    return "";
+    if (session.json) {
+      WritePerf(test, *warm_up, *figure, floor, why_no_floor, json);
+    } else {
+      std::cout << PerfText(test, *figure, floor, why_no_floor, slots_) << std::flush;
+    }
+    return absl::OkStatus();
   }
 
   Way way() const { return static_cast<Way>(way_); }

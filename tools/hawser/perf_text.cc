@@ -6,10 +6,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/measure/extent.h"
 #include "hawser/measure/times.h"
 #include "hawser/rpc/stats.h"
-#include "hawser/tools/hawser/json_text.h"
 
 namespace hawser::tool {
 namespace {
@@ -71,25 +71,28 @@ double Ratio(const PerfTest& test, const PerfFigure& figure, const PerfFloor& fl
   return figure.times.quantile_us(0.5) / floor.times.quantile_us(0.5);
 }
 
-std::string FigureAsJson(const PerfTest& test, const measure::Times& times, const measure::Ran& ran) {
-  std::string out =
-      absl::StrFormat("\"calls\": %d, \"seconds\": %.6f", ran.exchanges, absl::ToDoubleSeconds(ran.time));
+void Write(const PerfTest& test, const measure::Times& times, const measure::Ran& ran, JsonWriter& json) {
+  json.Name("calls").Number(ran.exchanges);
+  json.Name("seconds").Decimal(absl::ToDoubleSeconds(ran.time), 6);
   if (test.kind == Kind::kLatency) {
-    absl::StrAppendFormat(&out,
-                          ", \"min_us\": %.3f, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p99_us\": %.3f, "
-                          "\"p999_us\": %.3f, \"max_us\": %.3f",
-                          times.min_us(), times.mean_us(), times.quantile_us(0.5), times.quantile_us(0.99),
-                          times.quantile_us(0.999), times.max_us());
+    json.Name("min_us").Decimal(times.min_us(), 3);
+    json.Name("mean_us").Decimal(times.mean_us(), 3);
+    json.Name("p50_us").Decimal(times.quantile_us(0.5), 3);
+    json.Name("p99_us").Decimal(times.quantile_us(0.99), 3);
+    json.Name("p999_us").Decimal(times.quantile_us(0.999), 3);
+    json.Name("max_us").Decimal(times.max_us(), 3);
   } else {
-    absl::StrAppendFormat(&out, ", \"calls_per_s\": %.1f, \"bytes_per_s\": %.0f", ran.per_second(),
-                          BytesPerSecond(test, ran));
+    json.Name("calls_per_s").Decimal(ran.per_second(), 1);
+    json.Name("bytes_per_s").Decimal(BytesPerSecond(test, ran), 0);
   }
-  return out;
 }
 
-std::string AsJson(const PollerStats::Messages& messages) {
-  return absl::StrFormat("{\"whole\": %d, \"pushed\": %d, \"read\": %d}", messages.whole, messages.pushed,
-                         messages.read);
+void Write(const PollerStats::Messages& messages, JsonWriter& json) {
+  json.BeginObject();
+  json.Name("whole").Number(messages.whole);
+  json.Name("pushed").Number(messages.pushed);
+  json.Name("read").Number(messages.read);
+  json.EndObject();
 }
 
 }  // namespace
@@ -143,21 +146,30 @@ std::string PerfText(const PerfTest& test, const PerfFigure& figure, const std::
   return out;
 }
 
-std::string PerfJson(const PerfTest& test, const PerfFigure& warm_up, const PerfFigure& figure,
-                     const std::optional<PerfFloor>& floor, const std::string& why_no_floor) {
-  std::string out = absl::StrCat(
-      "{\"test\": \"", NameOf(test.kind), "\", \"direction\": \"", NameOf(test.direction),
-      "\", \"bytes\": ", test.bytes, ", \"in_flight\": ", test.in_flight,
-      ", \"warm_up_calls\": ", warm_up.ran.exchanges, ", ", FigureAsJson(test, figure.times, figure.ran),
-      ", \"sent\": ", AsJson(figure.sent), ", \"received\": ", AsJson(figure.received));
+void WritePerf(const PerfTest& test, const PerfFigure& warm_up, const PerfFigure& figure,
+               const std::optional<PerfFloor>& floor, const std::string& why_no_floor, JsonWriter& json) {
+  json.BeginObject();
+  json.Name("test").String(NameOf(test.kind));
+  json.Name("direction").String(NameOf(test.direction));
+  json.Name("bytes").Number(test.bytes);
+  json.Name("in_flight").Number(test.in_flight);
+  json.Name("warm_up_calls").Number(warm_up.ran.exchanges);
+  Write(test, figure.times, figure.ran, json);
+  json.Name("sent");
+  Write(figure.sent, json);
+  json.Name("received");
+  Write(figure.received, json);
   if (floor.has_value()) {
-    absl::StrAppend(&out, ", \"floor\": {\"by\": ", JsonString(floor->by), ", ",
-                    FigureAsJson(test, floor->times, floor->ran), "}",
-                    absl::StrFormat(", \"ratio\": %.4f}", Ratio(test, figure, *floor)));
+    json.Name("floor").BeginObject();
+    json.Name("by").String(floor->by);
+    Write(test, floor->times, floor->ran, json);
+    json.EndObject();
+    json.Name("ratio").Decimal(Ratio(test, figure, *floor), 4);
   } else {
-    absl::StrAppend(&out, ", \"floor\": null, \"why_no_floor\": ", JsonString(why_no_floor), "}");
+    json.Name("floor").Null();
+    json.Name("why_no_floor").String(why_no_floor);
   }
-  return out;
+  json.EndObject();
 }
 
 }  // namespace hawser::tool

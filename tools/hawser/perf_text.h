@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "hawser/base/json_writer.h"
 #include "hawser/tools/hawser/perf_floor.h"
 #include "hawser/tools/hawser/perf_meter.h"
 
@@ -27,8 +28,8 @@ std::string TitleOf(const PerfTest& test);
 std::string PerfText(const PerfTest& test, const PerfFigure& figure, const std::optional<PerfFloor>& floor,
                      const std::string& why_no_floor, uint32_t slots);
 // An object, as `hawser perf --help` says.
-std::string PerfJson(const PerfTest& test, const PerfFigure& warm_up, const PerfFigure& figure,
-                     const std::optional<PerfFloor>& floor, const std::string& why_no_floor);
+void WritePerf(const PerfTest& test, const PerfFigure& warm_up, const PerfFigure& figure,
+               const std::optional<PerfFloor>& floor, const std::string& why_no_floor, JsonWriter& json);
 
 }  // namespace hawser::tool
 

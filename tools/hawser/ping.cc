@@ -3,16 +3,17 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/hawser/health.capnp.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/json_text.h"
 
 namespace hawser::tool {
 namespace {
@@ -77,11 +78,17 @@ class Ping : public Command {
     const double p99 = Microseconds(times[(times.size() * 99 + 99) / 100 - 1]);
     const double max = Microseconds(times.back());
     if (session.json) {
-      std::cout << absl::StrFormat(
-          "{\"peer\": %s, \"count\": %d, \"min_us\": %.3f, \"median_us\": %.3f, \"p99_us\": %.3f, "
-          "\"max_us\": %.3f, \"refused\": %s}\n",
-          JsonString((*channel)->peer_address()), times.size(), min, median, p99, max,
-          refused ? "true" : "false");
+      JsonWriter json;
+      json.BeginObject();
+      json.Name("peer").String((*channel)->peer_address());
+      json.Name("count").Number(times.size());
+      json.Name("min_us").Decimal(min, 3);
+      json.Name("median_us").Decimal(median, 3);
+      json.Name("p99_us").Decimal(p99, 3);
+      json.Name("max_us").Decimal(max, 3);
+      json.Name("refused").Bool(refused);
+      json.EndObject();
+      std::cout << std::move(json).Take() << '\n';
       return 0;
     }
     if (refused)

@@ -9,15 +9,15 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/json_writer.h"
 #include "hawser/tls/library_version.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/json_text.h"
 #include "hawser/transport/wire/handshake.h"
 
 namespace hawser::tool {
@@ -82,10 +82,14 @@ class Version : public Command {
   absl::StatusOr<int> Run(const Session&) override {
     const std::vector<Part> parts = Parts();
     if (json_) {
-      std::cout << "{" << absl::StrJoin(parts, ", ", [](std::string* out, const Part& part) {
-        absl::StrAppend(out, JsonString(part.name), ": ",
-                        part.version.empty() ? "null" : JsonString(part.version));
-      }) << "}\n";
+      JsonWriter json;
+      json.BeginObject();
+      for (const Part& part : parts) {
+        json.Name(part.name);
+        part.version.empty() ? json.Null() : json.String(part.version);
+      }
+      json.EndObject();
+      std::cout << std::move(json).Take() << '\n';
       return 0;
     }
     for (const Part& part : parts) {
