@@ -65,6 +65,7 @@ class ExecutingVerbs::Device {
 
   const VerbsLibrary& library() const { return library_; }
   std::vector<QueuePairState> queue_pairs() const;
+  size_t registered_grants() const;
 
  private:
   struct Cq {
@@ -816,12 +817,22 @@ std::vector<ExecutingVerbs::QueuePairState> ExecutingVerbs::Device::queue_pairs(
   return all;
 }
 
+size_t ExecutingVerbs::Device::registered_grants() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::count_if(ranges_.begin(), ranges_.end(), [](const auto& each) {
+    const Range& range = each.second;
+    return range.only == nullptr && (range.access & IBV_ACCESS_REMOTE_READ) != 0 &&
+           (range.access & IBV_ACCESS_LOCAL_WRITE) == 0;
+  });
+}
+
 ExecutingVerbs::ExecutingVerbs(const Options& options) : device_(std::make_unique<Device>(options)) {}
 ExecutingVerbs::~ExecutingVerbs() = default;
 const VerbsLibrary& ExecutingVerbs::library() const { return device_->library(); }
 std::vector<ExecutingVerbs::QueuePairState> ExecutingVerbs::queue_pairs() const {
   return device_->queue_pairs();
 }
+size_t ExecutingVerbs::registered_grants() const { return device_->registered_grants(); }
 void ExecutingVerbs::CountIn(Counts* to) { counts = to; }
 
 }  // namespace hawser::fabric

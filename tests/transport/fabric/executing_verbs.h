@@ -1,6 +1,7 @@
 #ifndef HAWSER_TESTS_TRANSPORT_FABRIC_EXECUTING_VERBS_H_
 #define HAWSER_TESTS_TRANSPORT_FABRIC_EXECUTING_VERBS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -53,6 +54,8 @@ class ExecutingVerbs {
   };
   // In the order of their creation.
   std::vector<QueuePairState> queue_pairs() const;
+  // Memory that is registered for READs of peers alone: grants of a fabric without windows.
+  size_t registered_grants() const;
 
   class Device;
 
