@@ -165,6 +165,12 @@ enum class Introspection {
   kEveryone,     // Every client, unless ServerOptions::authorize refuses it.
 };
 
+// TCP ports, both ends included.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+};
+
 // Listen() returns InvalidArgument if one is out of its range.
 struct ServerOptions {
   // Threads that poll, for each network device that the server listens on. Connections are assigned to them
@@ -185,9 +191,16 @@ struct ServerOptions {
   // on, and over TCP what crosses is encrypted. A client that the server does not believe, or that has no
   // credentials, gets Unauthenticated, and no handler is called. Over RDMA what crosses is not encrypted, and
   // rdma:// listens on the same port over TCP, too, where clients prove who they are
-  // (TlsCredentials::require_encryption refuses that). The files are read at the first Listen(). Empty:
-  // neither; the log then says once if other machines can reach an address of the server.
+  // (TlsCredentials::require_encryption refuses that); over iWARP on another one (`proof_ports`). The files
+  // are read at the first Listen(). Empty: neither; the log then says once if other machines can reach an
+  // address of the server.
   std::optional<TlsCredentials> credentials = {};
+  // Where clients of rdma:// prove who they are, with `credentials`, if the RDMA device takes its own ports
+  // from TCP (iWARP: siw, erdma, and others): the first TCP port of these that is free, so that a firewall
+  // can let them pass. Each is 1024 or more, and `first` == `last` is one port, which all rdma:// addresses
+  // of this server on the same IP address share. A client asks the server for the port. 0 and 0: any port
+  // that is free. Other devices need none of this: there the port is that of the address.
+  PortRange proof_ports = {};
   // Says whether a call may run. The server asks it before each handler, on the thread of the handler, after
   // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is
   // the answer of the call, so return absl::PermissionDeniedError() with the reason, which the caller reads.

@@ -15,12 +15,13 @@ namespace hawser::transport {
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const SocketAddress& address,
                                                            Handler& handler,
                                                            std::shared_ptr<tls::Context> tls,
-                                                           std::shared_ptr<ProofTable> proofs) {
+                                                           std::shared_ptr<ProofTable> proofs,
+                                                           uint16_t proof_port) {
   poller.AssertHeld();
   if (tls != nullptr) {
     if (absl::Status carries = CheckCarriesTls(poller.fabric()); !carries.ok()) return carries;
   }
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, handler, std::move(proofs)));
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, handler, std::move(proofs), proof_port));
   absl::StatusOr<std::unique_ptr<fabric::Listener>> listener =
       poller.fabric().Listen(poller.completion_queue(), address, *acceptor, {.tls = std::move(tls)});
   if (!listener.ok()) return listener.status();
@@ -47,7 +48,8 @@ absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectReque
     return refusal(absl::UnauthenticatedError("a connection is proved over TLS, and this one has none"));
   }
   if (proofs_ != nullptr) {
-    absl::StatusOr<Proven> proven = proofs_->Use(*hello, request->private_data(), request->peer_address());
+    absl::StatusOr<Proven> proven =
+        proofs_->Use(*hello, request->private_data(), request->peer_address(), request->local_address());
     if (!proven.ok()) return proven.status();
     return PeerRequest(std::move(request), *std::move(proven));
   }
@@ -58,7 +60,20 @@ absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectReque
   return PeerRequest(std::move(request), *hello);
 }
 
+// As a proof's role says over TLS, so it asks here, where there is no TLS. Nothing is kept for it, and no
+// violation counted.
+bool Acceptor::TellProofPort(fabric::ConnectRequest& request) {
+  if (proofs_ == nullptr) return false;
+  const absl::StatusOr<Handshake> hello = DecodeConnect(request.private_data());
+  if (!hello.ok() || !IsProof(hello->role) || (hello->features & kFeatureProof) != 0) return false;
+  const uint16_t port = proof_port_ != 0 ? proof_port_ : address().port();
+  request.Reject(EncodeRejection(
+      absl::FailedPreconditionError(absl::StrCat("credentials are shown at TCP port ", port)), port));
+  return true;
+}
+
 void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
+  if (TellProofPort(*request)) return;
   absl::StatusOr<PeerRequest> checked = Check(request);
   if (checked.ok()) return handler_.OnPeer(*std::move(checked));
   const absl::Status& why = checked.status();

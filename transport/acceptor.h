@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_ACCEPTOR_H_
 #define HAWSER_TRANSPORT_ACCEPTOR_H_
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -27,19 +28,23 @@ class Acceptor final : fabric::ListenHandler {
   };
 
   // `tls`: each peer must complete a TLS handshake before `handler` gets it. `proofs`: for a fabric without
-  // TLS, each peer must prove its identity with one of these. Both null: plain text, and no peer is
-  // authenticated.
+  // TLS, each peer must prove its identity with one of these; a peer that asks is told that it proves at TCP
+  // port `proof_port` of the same address (0: at the port of this listener). Both null: plain text, and no
+  // peer is authenticated.
   // Unimplemented: `tls` is given, and the fabric carries none. Other errors: as of fabric::Fabric::Listen().
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(Poller& poller, const SocketAddress& address,
                                                           Handler& handler,
                                                           std::shared_ptr<tls::Context> tls = nullptr,
-                                                          std::shared_ptr<ProofTable> proofs = nullptr);
+                                                          std::shared_ptr<ProofTable> proofs = nullptr,
+                                                          uint16_t proof_port = 0);
 
   SocketAddress address() const { return listener_->address(); }
 
  private:
-  Acceptor(Poller& poller, Handler& handler, std::shared_ptr<ProofTable> proofs)
-      : poller_(poller), handler_(handler), proofs_(std::move(proofs)) {}
+  Acceptor(Poller& poller, Handler& handler, std::shared_ptr<ProofTable> proofs, uint16_t proof_port)
+      : poller_(poller), handler_(handler), proofs_(std::move(proofs)), proof_port_(proof_port) {}
+  // True: it only wants to know where it proves who it is, and has the answer.
+  bool TellProofPort(fabric::ConnectRequest& request);
   // The peer that may be brought to the handler. `request` is moved from only on OK.
   absl::StatusOr<PeerRequest> Check(std::unique_ptr<fabric::ConnectRequest>& request);
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;
@@ -48,6 +53,7 @@ class Acceptor final : fabric::ListenHandler {
   Poller& poller_;
   Handler& handler_;
   const std::shared_ptr<ProofTable> proofs_;
+  const uint16_t proof_port_;
   std::unique_ptr<fabric::Listener> listener_;
 };
 

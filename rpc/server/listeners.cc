@@ -128,7 +128,18 @@ absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri
   return both.tcp;
 }
 
+absl::StatusOr<bool> Listeners::TakesPortsOfTcp(const transport::Uri& uri) {
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return addresses.status();
+  const absl::StatusOr<Desk> desk = owner_.DeskFor(uri.scheme, addresses->front());
+  if (!desk.ok()) return desk.status();
+  return desk->poller->fabric().takes_ports_of_tcp();
+}
+
 absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport::Uri& uri) {
+  const absl::StatusOr<bool> apart = TakesPortsOfTcp(uri);
+  if (!apart.ok()) return apart.status();
+  if (*apart) return ListenOnRdmaWithProofsApart(uri);
   if (HasTcpFor(uri)) {
     transport::Uri rdma = uri;
     absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(rdma);
@@ -149,13 +160,85 @@ absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport
     if (!absl::IsAlreadyExists(both.over_rdma.status())) return both.over_rdma.status();
     return absl::AlreadyExistsError(absl::StrCat(absl::string_view(both.over_rdma.status().message()),
                                                  "; with credentials the server listens on that port over "
-                                                 "TCP, too. An iWARP device takes its ports from TCP, so "
-                                                 "over iWARP that is not possible: use tcp:// there"));
+                                                 "TCP, too. If an iWARP device is beside the one that the "
+                                                 "server uses, it takes that port from TCP: listen on an "
+                                                 "address of one device"));
   }
   absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp), OverTcp::kProofs);
   if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
   if (!kept.ok()) return kept;
   return both.rdma;
+}
+
+absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofsApart(const transport::Uri& uri) {
+  transport::Uri rdma = uri;
+  transport::Uri tcp = uri;
+  tcp.scheme = std::string(transport::kProvingScheme);
+  absl::StatusOr<std::vector<Listening>> over_tcp = ListenForProofsApart(rdma, tcp);
+  if (!over_tcp.ok()) {
+    return absl::Status(
+        over_tcp.status().code(),
+        absl::StrCat("credentials are shown by TLS over TCP, and the RDMA device takes its own "
+                     "port from TCP, so that rdma:// takes another TCP port, too: ",
+                     absl::string_view(over_tcp.status().message())));
+  }
+  absl::StatusOr<std::vector<Listening>> over_rdma = ListenOnUri(rdma, OverTcp::kAll, tcp.port);
+  if (!over_rdma.ok()) {
+    StopListening(*std::move(over_tcp));
+    if (!absl::IsAlreadyExists(over_rdma.status())) return over_rdma.status();
+    return absl::AlreadyExistsError(
+        absl::StrCat(absl::string_view(over_rdma.status().message()),
+                     "; the RDMA device takes its port from TCP, so nothing may listen there over TCP"));
+  }
+  absl::Status kept =
+      over_tcp->empty() ? absl::OkStatus() : Keep(tcp, *std::move(over_tcp), OverTcp::kProofsApart);
+  if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
+  if (!kept.ok()) return kept;
+  return rdma;
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApart(const transport::Uri& rdma,
+                                                                                  transport::Uri& tcp) {
+  const PortRange ports = owner_.proof_ports();
+  if (ports.first == 0) {
+    tcp.port = 0;
+    return ListenOnUri(tcp, OverTcp::kProofsApart);
+  }
+  tcp.port = PortForProofsOf(rdma);
+  if (tcp.port != 0) return std::vector<Listening>();
+  absl::Status last = absl::AlreadyExistsError("rdma:// itself takes it");
+  for (uint32_t port = ports.first; port <= ports.last;
+       ++port) {  // Wider than a port, so that 65535 ends it.
+    if (port == rdma.port) continue;
+    transport::Uri at = tcp;
+    at.port = static_cast<uint16_t>(port);
+    absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(at, OverTcp::kProofsApart);
+    if (listening.ok()) tcp = at;
+    if (listening.ok() || !absl::IsAlreadyExists(listening.status())) return listening;
+    last = listening.status();
+  }
+  return absl::AlreadyExistsError(absl::StrCat("ServerOptions::proof_ports has no port that is free, of ",
+                                               ports.first, " to ", ports.last, ": ",
+                                               absl::string_view(last.message())));
+}
+
+uint16_t Listeners::PortForProofsOf(const transport::Uri& uri) const {
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+  if (!addresses.ok()) return 0;
+  const PortRange ports = owner_.proof_ports();
+  absl::MutexLock lock(&mutex_);
+  for (const Listening& candidate : listening_) {
+    const uint16_t port = candidate.address.port();
+    if (candidate.what != OverTcp::kProofsApart || port < ports.first || port > ports.last) continue;
+    const bool covers_all = std::all_of(addresses->begin(), addresses->end(), [&](SocketAddress address) {
+      address.set_port(port);
+      return std::any_of(listening_.begin(), listening_.end(), [&](const Listening& each) {
+        return each.what == OverTcp::kProofsApart && Covers(each.address, address);
+      });
+    });
+    if (covers_all) return port;
+  }
+  return 0;
 }
 
 bool Listeners::HasTcpFor(const transport::Uri& uri) const {
@@ -173,13 +256,15 @@ bool Listeners::HasTcpFor(const transport::Uri& uri) const {
   return true;
 }
 
-absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri, OverTcp what) {
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri, OverTcp what,
+                                                                         uint16_t proof_port) {
   absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
   if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
   absl::StatusOr<Desk> desk =
-      what == OverTcp::kProofs ? owner_.DeskForProofs() : owner_.DeskFor(uri.scheme, addresses->front());
+      what == OverTcp::kAll ? owner_.DeskFor(uri.scheme, addresses->front()) : owner_.DeskForProofs();
   if (!desk.ok()) return desk.status();
+  desk->proof_port = proof_port;
   absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(*desk, WithoutRepeats(*addresses));
   if (!listening.ok()) {
     return absl::Status(
@@ -203,7 +288,9 @@ absl::Status Listeners::CheckNotShadowed(const transport::Uri& uri,
       if (!Collide(address, other.address)) continue;
       return absl::AlreadyExistsError(absl::StrCat(
           "listening on ", uri.ToString(), ": this server listens on ", other.uri.ToString(), " already",
-          other.what == OverTcp::kProofs ? ", for the credentials of rdma:// on that port" : "",
+          other.what == OverTcp::kProofs        ? ", for the credentials of rdma:// on that port"
+          : other.what == OverTcp::kProofsApart ? ", for the credentials of rdma://"
+                                                : "",
           ", and a connection to that port could be for either; take one of them, or another port",
           other.what == OverTcp::kProofs ? ", or auto://, which is both" : ""));
     }
@@ -257,7 +344,8 @@ absl::StatusOr<Listeners::Listening> Listeners::ListenOn(const Desk& desk, const
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = absl::InternalError("did not run");
   SocketAddress real;
   RunAndWait(poller, [&] {
-    acceptor = transport::Acceptor::Listen(poller, address, *desk.handler, desk.tls, desk.proofs);
+    acceptor =
+        transport::Acceptor::Listen(poller, address, *desk.handler, desk.tls, desk.proofs, desk.proof_port);
     if (acceptor.ok()) real = (*acceptor)->address();
   });
   if (!acceptor.ok()) return acceptor.status();

@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_SERVER_LISTENERS_H_
 #define HAWSER_RPC_SERVER_LISTENERS_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/rpc/options.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/uri.h"
@@ -29,12 +31,15 @@ class Listeners {
     std::shared_ptr<tls::Context> tls;  // Null: without TLS.
     // With credentials, and no TLS: by these each peer proves who it is. Otherwise null.
     std::shared_ptr<transport::ProofTable> proofs;
+    uint16_t proof_port = 0;  // Over TCP, that peers are told; 0: the port of the address.
   };
   class Owner {
    public:
     // The handler for `address`, over the network of `scheme`. It outlives the Listeners.
     virtual absl::StatusOr<Desk> DeskFor(const std::string& scheme, const SocketAddress& address) = 0;
     virtual bool has_credentials() const = 0;
+    // ServerOptions::proof_ports.
+    virtual PortRange proof_ports() const = 0;
     // The handler for proofs over TCP, and nothing else.
     virtual absl::StatusOr<Desk> DeskForProofs() = 0;
 
@@ -48,7 +53,8 @@ class Listeners {
 
   // Listens on every address of `uri`, whose scheme is known, until Stop(). Returns `uri` with the real port.
   // For auto://, it listens over TCP and, where this machine has RDMA, over RDMA on the same port. For
-  // rdma:// with credentials it listens over TCP as well, on the same port, for proofs.
+  // rdma:// with credentials it listens over TCP as well, for proofs: on the same port, or apart from it, on
+  // one of Owner::proof_ports(), where the device takes the port from TCP.
   // AlreadyExists: the port is taken. FailedPrecondition: Stop() was called.
   absl::StatusOr<transport::Uri> Listen(transport::Uri uri);
 
@@ -67,7 +73,8 @@ class Listeners {
   std::string why_not_rdma() const;
 
  private:
-  enum class OverTcp { kAll, kProofs };
+  // kProofs: on the port of rdma://. kProofsApart: on another one.
+  enum class OverTcp { kAll, kProofs, kProofsApart };
   struct Listening {
     transport::Poller* poller = nullptr;
     std::unique_ptr<transport::Acceptor> acceptor;
@@ -84,8 +91,18 @@ class Listeners {
   Both ListenOnBoth(const transport::Uri& uri, OverTcp what);
   absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
   absl::StatusOr<transport::Uri> ListenOnRdmaWithProofs(const transport::Uri& uri);
-  // Gives `uri` the real port.
-  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri, OverTcp what = OverTcp::kAll);
+  absl::StatusOr<transport::Uri> ListenOnRdmaWithProofsApart(const transport::Uri& uri);
+  // Whether the device that rdma:// is listened on with takes its ports from TCP.
+  absl::StatusOr<bool> TakesPortsOfTcp(const transport::Uri& uri);
+  // On the first port of Owner::proof_ports() that is free and not that of `rdma`. Gives `tcp` the port.
+  absl::StatusOr<std::vector<Listening>> ListenForProofsApart(const transport::Uri& rdma,
+                                                              transport::Uri& tcp);
+  // One of Owner::proof_ports() on which this takes the proofs for all addresses of `uri` already; 0: there
+  // is none.
+  uint16_t PortForProofsOf(const transport::Uri& uri) const;
+  // Gives `uri` the real port. `proof_port`: see Desk.
+  absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri, OverTcp what = OverTcp::kAll,
+                                                     uint16_t proof_port = 0);
   // What listens over TCP on all addresses of `uri` takes the proofs for them as well.
   bool HasTcpFor(const transport::Uri& uri) const;
   // AlreadyExists: what this listens on already gets, or takes, connections to one of `addresses`. The kernel

@@ -19,6 +19,7 @@
 #include "hawser/transport/log/log.h"
 #include "hawser/transport/memory/size_class.h"
 #include "hawser/transport/uri.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::internal {
 namespace {
@@ -302,6 +303,18 @@ void ServerCore::WarnOfNoCredentials() {
                    "read and change what crosses; see ServerOptions::credentials"));
 }
 
+namespace {
+
+absl::Status CheckProofPorts(const PortRange& ports) {
+  if (ports.first == 0 && ports.last == 0) return absl::OkStatus();
+  if (ports.first >= transport::kProofPortMin && ports.first <= ports.last) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "ServerOptions::proof_ports is ", ports.first, " to ", ports.last, ": `first` and `last` are from ",
+      transport::kProofPortMin, " to 65535, `last` not below `first`; both 0 are any port"));
+}
+
+}  // namespace
+
 absl::Status ServerCore::CheckOptions() const {
   absl::Status intercepts = CheckInterceptors(options_.interceptors, "ServerOptions::interceptors");
   if (!intercepts.ok()) return intercepts;
@@ -315,7 +328,7 @@ absl::Status ServerCore::CheckOptions() const {
                   uint64_t{1}, uint64_t{std::numeric_limits<uint32_t>::max()}),
       CheckEnumOption("ServerOptions::introspection", options_.introspection, Introspection::kEveryone,
                       "kNever, kThisMachine, kEveryone"),
-      CheckReadLimits(options_.read, "ServerOptions::read"));
+      CheckProofPorts(options_.proof_ports), CheckReadLimits(options_.read, "ServerOptions::read"));
   if (!in_range.ok()) return in_range;
   if (options_.runtime == nullptr) {
     absl::Status runtime =

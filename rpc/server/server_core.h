@@ -234,6 +234,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   absl::StatusOr<Listeners::Desk> DeskFor(const std::string& scheme, const SocketAddress& address) override;
   absl::StatusOr<Listeners::Desk> DeskForProofs() override;
   bool has_credentials() const override { return options_.credentials.has_value(); }
+  PortRange proof_ports() const override { return options_.proof_ports; }
 
   // PerfService::Host
   absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) override;

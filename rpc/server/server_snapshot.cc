@@ -225,6 +225,10 @@ void ServerCore::FillInSettings(observe::wire::Snapshot::Builder snapshot) const
       {"ServerOptions::handler_grace", absl::FormatDuration(options_.handler_grace)},
       {"ServerOptions::connections_max", absl::StrCat(options_.connections_max)},
       {"ServerOptions::connections_per_host_max", absl::StrCat(options_.connections_per_host_max)},
+      {"ServerOptions::proof_ports",
+       options_.proof_ports.first == 0
+           ? "any"
+           : absl::StrCat(options_.proof_ports.first, " to ", options_.proof_ports.last)},
       {"ServerOptions::reflection", options_.reflection ? "true" : "false"},
       {"ServerOptions::health", options_.health ? "true" : "false"},
       {"ServerOptions::introspection", options_.introspection == Introspection::kNever ? "never"

@@ -51,19 +51,31 @@ Handshake KnownHello() {
   return hello;
 }
 
+transport::Proof BoundProof() {
+  transport::Proof proof = KnownProof();
+  proof.bound_to =
+      transport::Dialed{*transport::ParseNumericHost("10.0.0.2"), *transport::ParseNumericHost("fd00::2")};
+  return proof;
+}
+
 // Only what was made with the key is a proof, whatever surrounds it.
-void CheckProof(absl::string_view bytes) {
-  const transport::Proof proof = KnownProof();
+void CheckProof(absl::string_view bytes, const transport::Proof& proof) {
   const absl::StatusOr<Handshake> hello = transport::DecodeConnect(bytes);
   if (hello.ok()) {
     transport::ProofTable table(1, 1);
     const SocketAddress peer = *transport::ParseNumericHost("10.0.0.1");
-    FUZZ_EXPECT(table.Add(proof.number, {.key = proof.key, .role = hello->role, .peer = peer}).ok());
-    const absl::StatusOr<transport::Proven> proven = table.Use(*hello, bytes, peer);
+    transport::ProofTable::Claim claim = {.key = proof.key, .role = hello->role, .peer = peer};
+    SocketAddress local = peer;
+    if (proof.bound_to.has_value()) {
+      claim.bound_to = proof.bound_to->tls;
+      local = proof.bound_to->connection;
+    }
+    FUZZ_EXPECT(table.Add(proof.number, std::move(claim)).ok());
+    const absl::StatusOr<transport::Proven> proven = table.Use(*hello, bytes, peer, local);
     if (proven.ok()) {
       const std::string again = transport::EncodeConnect(proven->hello, proof);
       FUZZ_EXPECT(proven->connect == again && bytes.substr(0, again.size()) == again);
-      FUZZ_EXPECT(!table.Use(*hello, bytes, peer).ok(), "a proof was used twice");
+      FUZZ_EXPECT(!table.Use(*hello, bytes, peer, local).ok(), "a proof was used twice");
     } else {
       FUZZ_EXPECT(absl::IsUnauthenticated(proven.status()) || absl::IsUnavailable(proven.status()),
                   proven.status().ToString());
@@ -86,6 +98,13 @@ void CheckRejection(absl::string_view bytes) {
   const absl::Status again = transport::DecodeRejection(transport::EncodeRejection(decoded));
   FUZZ_EXPECT(again.code() == decoded.code(), again.ToString());
   FUZZ_EXPECT(transport::EncodeRejection(decoded).size() <= fabric::kRejectPrivateDataMax);
+
+  const absl::StatusOr<uint16_t> port = transport::DecodeProofPort(bytes);
+  if (!port.ok() || *port == 0) return;
+  FUZZ_EXPECT(*port >= transport::kProofPortMin);
+  const std::string telling = transport::EncodeRejection(decoded, *port);
+  FUZZ_EXPECT(telling.size() <= fabric::kRejectPrivateDataMax &&
+              *transport::DecodeProofPort(telling) == *port);
 }
 
 }  // namespace
@@ -113,6 +132,8 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
           {"proven", proven},
           {"proven_accept", proven_accept + std::string(120, '\0')},
           {"proves", proves},
+          {"bound", transport::EncodeConnect(KnownHello(), BoundProof())},
+          {"telling", transport::EncodeRejection(absl::FailedPreconditionError("elsewhere"), 7471)},
           {"rejection", transport::EncodeRejection(absl::UnavailableError("the server is shutting down"))},
           {"long_rejection", transport::EncodeRejection(absl::InternalError(std::string(300, 'x')))}};
 }
@@ -122,7 +143,8 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const hawser::fuzz::ExactCopy bytes({reinterpret_cast<const char*>(data), size});
   hawser::fuzz::CheckHandshake(bytes.view());
-  hawser::fuzz::CheckProof(bytes.view());
+  hawser::fuzz::CheckProof(bytes.view(), hawser::fuzz::KnownProof());
+  hawser::fuzz::CheckProof(bytes.view(), hawser::fuzz::BoundProof());
   hawser::fuzz::CheckRejection(bytes.view());
   return 0;
 }

@@ -425,18 +425,6 @@ TEST_F(RdmaProofTest, AServerMayListenOverBoth) {
   }
 }
 
-TEST_F(RdmaProofTest, OverIwarpListeningFailsAndSaysWhy) {
-  if (runtime_ == nullptr) return;  // The device may be another one.
-  ServerOptions options = AsServer();
-  options.runtime = *Runtime::CreateOn(std::make_shared<PlainFabric>(PlainFabric::Ports::kOfTcp), {},
-                                       /*start_threads=*/true);
-  Server server(std::move(options));
-  const absl::Status listening = server.Listen(AnyPort()).status();
-  EXPECT_THAT(listening, HasCode(absl::StatusCode::kAlreadyExists));
-  EXPECT_THAT(Text(listening), AllOf(HasSubstr("over iWARP that is not possible"), HasSubstr("use tcp://")));
-  EXPECT_EQ(server.addresses().size(), 0u);
-}
-
 TEST_F(RdmaProofTest, RequireEncryptionRefusesRdma) {
   ChannelOptions as_client = AsClient();
   as_client.credentials->require_encryption = true;

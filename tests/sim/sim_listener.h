@@ -31,13 +31,13 @@ class SimConnectRequest final : public fabric::ConnectRequest {
 
   absl::string_view private_data() const override { return private_data_; }
   SocketAddress peer_address() const override { return peer_; }
+  SocketAddress local_address() const override { return local_; }
   std::shared_ptr<const PeerIdentity> peer_identity() const override { return peer_identity_; }
   absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label) override;
   void Reject(absl::string_view private_data) override;
 
   // ---- For the queue pair that accepts.
   uint32_t requester() const { return requester_; }
-  const SocketAddress& local_address() const { return local_; }
   uint32_t read_depth() const override { return read_depth_; }
   void set_answered() { answered_ = true; }
   // Null: there is no TLS.

@@ -24,6 +24,7 @@ class PlainFabric final : public fabric::Fabric {
 
   absl::string_view scheme() const override { return "rdma"; }
   bool sends_can_wait() const override { return false; }
+  bool takes_ports_of_tcp() const override { return ports_ == Ports::kOfTcp; }
   size_t sge_max() const override { return tcp_->sge_max(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
@@ -37,50 +38,83 @@ class PlainFabric final : public fabric::Fabric {
       fabric::ConnectionHandler& handler) override {
     auto real = tcp_->CreateQueuePair(completion_queue, options, handler);
     if (!real.ok()) return real.status();
-    return std::make_unique<PlainQueuePair>(*std::move(real));
+    return std::make_unique<PlainQueuePair>(*std::move(real), ports_);
   }
   absl::StatusOr<std::unique_ptr<fabric::Listener>> Listen(fabric::CompletionQueue& completion_queue,
                                                            const SocketAddress& address,
                                                            fabric::ListenHandler& handler,
                                                            const fabric::ListenOptions& options) override {
-    auto real =
-        tcp_->Listen(completion_queue, ports_ == Ports::kOwn ? Inside(address) : address, handler, options);
+    auto listener = std::make_unique<PlainListener>(address, ports_, handler);
+    auto real = tcp_->Listen(completion_queue, Inside(address, ports_), *listener, options);
     if (!real.ok()) return real.status();
-    return std::make_unique<PlainListener>(*std::move(real), address);
+    listener->Own(*std::move(real));
+    return listener;
   }
 
  private:
-  static SocketAddress Inside(const SocketAddress& address) {
+  static SocketAddress With(const SocketAddress& address, uint32_t host) {
     sockaddr_in in = *reinterpret_cast<const sockaddr_in*>(address.get());
-    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    in.sin_addr.s_addr = htonl(host);
     return SocketAddress(reinterpret_cast<const sockaddr*>(&in), sizeof(in));
   }
+  static SocketAddress Inside(const SocketAddress& address, Ports ports) {
+    return ports == Ports::kOwn ? With(address, INADDR_LOOPBACK + 1) : address;
+  }
 
-  class PlainListener final : public fabric::Listener {
+  // Where the peer has dialed is called 127.0.0.1.
+  class PlainRequest final : public fabric::ConnectRequest {
    public:
-    PlainListener(std::unique_ptr<fabric::Listener> real, SocketAddress address)
-        : real_(std::move(real)), address_(address) {
+    explicit PlainRequest(std::unique_ptr<fabric::ConnectRequest> real) : real_(std::move(real)) {}
+    fabric::ConnectRequest& real() { return *real_; }
+    absl::string_view private_data() const override { return real_->private_data(); }
+    SocketAddress peer_address() const override { return real_->peer_address(); }
+    SocketAddress local_address() const override { return With(real_->local_address(), INADDR_LOOPBACK); }
+    uint32_t read_depth() const override { return real_->read_depth(); }
+    void Reject(absl::string_view private_data) override { real_->Reject(private_data); }
+
+   private:
+    const std::unique_ptr<fabric::ConnectRequest> real_;
+  };
+
+  class PlainListener final : public fabric::Listener, public fabric::ListenHandler {
+   public:
+    PlainListener(const SocketAddress& address, Ports ports, fabric::ListenHandler& handler)
+        : address_(address), ports_(ports), handler_(handler) {}
+    void Own(std::unique_ptr<fabric::Listener> real) {
+      real_ = std::move(real);
       address_.set_port(real_->address().port());
     }
     SocketAddress address() const override { return address_; }
 
    private:
-    const std::unique_ptr<fabric::Listener> real_;
+    void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override {
+      handler_.OnConnectRequest(ports_ == Ports::kOwn ? std::make_unique<PlainRequest>(std::move(request))
+                                                      : std::move(request));
+    }
+    void OnBadPeer(const SocketAddress& peer, const absl::Status& why) override {
+      handler_.OnBadPeer(peer, why);
+    }
+
     SocketAddress address_;
+    const Ports ports_;
+    fabric::ListenHandler& handler_;
+    std::unique_ptr<fabric::Listener> real_;
   };
 
   class PlainQueuePair final : public fabric::QueuePair {
    public:
-    explicit PlainQueuePair(std::unique_ptr<fabric::QueuePair> real) : real_(std::move(real)) {}
+    PlainQueuePair(std::unique_ptr<fabric::QueuePair> real, Ports ports)
+        : real_(std::move(real)), ports_(ports) {}
     uint32_t qp_num() const override { return real_->qp_num(); }
     uint32_t read_depth() const override { return real_->read_depth(); }
     SocketAddress peer_address() const override { return real_->peer_address(); }
     SocketAddress local_address() const override { return real_->local_address(); }
     absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override {
-      return real_->Connect(Inside(address), private_data);
+      return real_->Connect(Inside(address, ports_), private_data);
     }
     absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override {
-      return real_->Accept(request, private_data);
+      auto* const plain = dynamic_cast<PlainRequest*>(&request);
+      return real_->Accept(plain == nullptr ? request : plain->real(), private_data);
     }
     bool PeerSharesCore() const override { return real_->PeerSharesCore(); }
     absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
@@ -101,6 +135,7 @@ class PlainFabric final : public fabric::Fabric {
 
    private:
     const std::unique_ptr<fabric::QueuePair> real_;
+    const Ports ports_;
   };
 
   const Ports ports_;

@@ -220,6 +220,69 @@ TEST(RejectionTest, DataThatIsNoneOfOursIsUnavailable) {
   }
 }
 
+// ---- Where to prove.
+
+// rpc/PROTOCOL.md, "Over RDMA with credentials".
+TEST(ProofPortTest, ARejectionCarriesItBehindItsDeclaredLength) {
+  const std::string data = EncodeRejection(absl::FailedPreconditionError("at 7471"), 7471);
+  const std::string expected = {0x48, 0x57, 0x53, 0x52, 15,  9, 1, 0,    'a', 't',
+                                ' ',  '7',  '4',  '7',  '1', 1, 2, 0x2f, 0x1d};
+  EXPECT_EQ(data, expected);
+  EXPECT_EQ(*DecodeProofPort(data), 7471);
+  // What an older client makes of it.
+  EXPECT_EQ(std::string(DecodeRejection(data).message()), "the peer rejected the connection: at 7471");
+}
+
+TEST(ProofPortTest, ItComesPaddedWithZerosAndBehindALongText) {
+  std::string data = EncodeRejection(absl::InternalError(std::string(1000, 'x')), 65535);
+  EXPECT_EQ(data.size(), fabric::kRejectPrivateDataMax);
+  EXPECT_EQ(*DecodeProofPort(data), 65535);
+  data = EncodeRejection(absl::InternalError("why"), kProofPortMin);
+  data.resize(fabric::kRejectPrivateDataMax);
+  EXPECT_EQ(*DecodeProofPort(data), kProofPortMin);
+}
+
+TEST(ProofPortTest, ARejectionWithoutOneTellsNone) {
+  std::string data = EncodeRejection(absl::InternalError("why"));
+  EXPECT_EQ(*DecodeProofPort(data), 0);
+  data.resize(fabric::kRejectPrivateDataMax);
+  EXPECT_EQ(*DecodeProofPort(data), 0);
+  data = EncodeRejection(absl::InternalError("why"), 7471);
+  data[6] = 2;  // Of another version, whose rejections may look otherwise.
+  EXPECT_EQ(*DecodeProofPort(data), 0);
+  for (const std::string& other :
+       {std::string(), std::string("no"), std::string(100, 'x'), Encode(Example())}) {
+    EXPECT_EQ(*DecodeProofPort(other), 0);
+  }
+}
+
+TEST(ProofPortTest, APortOfTheSystemIsRefused) {
+  for (const uint16_t port : {0, 1, 22, 80, 1023}) {
+    EXPECT_THAT(DecodeProofPort(EncodeRejection(absl::InternalError("why"), port)).status(),
+                HasCode(absl::StatusCode::kInvalidArgument));
+  }
+}
+
+TEST(ProofPortTest, WhatALaterVersionAddsIsSkipped) {
+  const std::string plain = EncodeRejection(absl::InternalError("why"));
+  EXPECT_EQ(*DecodeProofPort(plain + std::string("\x07\x03", 2) + "abc" + std::string("\x01\x02\x2f\x1d", 4)),
+            7471);
+  EXPECT_EQ(*DecodeProofPort(plain + std::string("\x07\x00", 2) + std::string("\x01\x02\x2f\x1d", 4)), 7471);
+}
+
+TEST(ProofPortTest, OneThatWasCutShortIsRefused) {
+  const std::string plain = EncodeRejection(absl::InternalError("why"));
+  for (const std::string& tail : {std::string("\x01"), std::string("\x01\x02"), std::string("\x01\x02\x2f"),
+                                  std::string("\x01\x01\x2f"), std::string("\x01\x03\x2f\x1d\x00", 5),
+                                  std::string("\x01\x00", 2), std::string("\x07\xff\x01")}) {
+    const std::string whole = plain + tail;
+    const std::unique_ptr<char[]> exact(new char[whole.size()]);
+    std::copy_n(whole.data(), whole.size(), exact.get());
+    EXPECT_THAT(DecodeProofPort(absl::string_view(exact.get(), whole.size())).status(),
+                HasCode(absl::StatusCode::kInvalidArgument));
+  }
+}
+
 TEST(RejectionTest, IsNeverOk) {
   std::string data = EncodeRejection(absl::InternalError("why"));
   for (int code : {0, 17, 255}) {

@@ -2,7 +2,10 @@
 
 #include "hawser/transport/wire/proof.h"
 
+#include <netinet/in.h>
+
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -40,6 +43,9 @@ SocketAddress Host(const std::string& host, uint16_t port = 1) {
   return address;
 }
 
+// Where connects arrive.
+const SocketAddress kHere = Host("10.0.0.9", 7470);
+
 Handshake Hello(Role role = Role::kReverse) {
   Handshake hello;
   hello.role = role;
@@ -51,12 +57,21 @@ Handshake Hello(Role role = Role::kReverse) {
   return hello;
 }
 
+// Where TLS was dialed.
+const SocketAddress kTls = Host("10.0.0.9", 7471);
+
+Proof Bound(Proof proof, const SocketAddress& connection = kHere, const SocketAddress& tls = kTls) {
+  proof.bound_to = Dialed{connection, tls};
+  return proof;
+}
+
 // A server, and one client that is about to connect.
 class ProofTest : public ::testing::Test {
  protected:
   ProofTest() { Add(table_, proof_); }
 
-  static void Add(ProofTable& table, const Proof& proof, Role role = Role::kReverse) {
+  static void Add(ProofTable& table, const Proof& proof, Role role = Role::kReverse,
+                  std::optional<SocketAddress> bound_to = std::nullopt) {
     auto identity = std::make_shared<PeerIdentity>();
     identity->is_authenticated = true;
     identity->dns_names = {"client.example.org"};
@@ -64,14 +79,15 @@ class ProofTest : public ::testing::Test {
                                          .identity = std::move(identity),
                                          .role = role,
                                          .session = Session(),
-                                         .peer = Host("10.0.0.1")}),
+                                         .peer = Host("10.0.0.1"),
+                                         .bound_to = bound_to}),
                 IsOk());
   }
 
   absl::StatusOr<Proven> Use(absl::string_view connect, const std::string& from = "10.0.0.1") {
     const absl::StatusOr<Handshake> hello = DecodeConnect(connect);
     if (!hello.ok()) return hello.status();
-    return table_.Use(*hello, connect, Host(from, 2));
+    return table_.Use(*hello, connect, Host(from, 2), kHere);
   }
   // What the server says to what no client of ours sends.
   std::string Attack(absl::string_view connect) {
@@ -171,7 +187,7 @@ TEST_F(ProofTest, OneThatWasCutShortIsRefused) {
       if (padded) cut.resize(connect_.size());
       const absl::StatusOr<Handshake> hello = DecodeConnect(cut);
       if (hello.ok()) {
-        EXPECT_THAT(table.Use(*hello, cut, Host("10.0.0.1")), Not(IsOk())) << length;
+        EXPECT_THAT(table.Use(*hello, cut, Host("10.0.0.1"), kHere), Not(IsOk())) << length;
       }
     }
     // A length that hides the code, or a part of it.
@@ -179,7 +195,7 @@ TEST_F(ProofTest, OneThatWasCutShortIsRefused) {
     shorter[4] = static_cast<char>(length);
     const absl::StatusOr<Handshake> hello = DecodeConnect(shorter);
     if (hello.ok()) {
-      EXPECT_THAT(table.Use(*hello, shorter, Host("10.0.0.1")), Not(IsOk())) << length;
+      EXPECT_THAT(table.Use(*hello, shorter, Host("10.0.0.1"), kHere), Not(IsOk())) << length;
     }
   }
 }
@@ -192,7 +208,7 @@ TEST_F(ProofTest, EachBitOfAConnectIsProved) {
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
     const absl::StatusOr<Handshake> hello = DecodeConnect(changed);
     if (hello.ok()) {
-      EXPECT_THAT(table.Use(*hello, changed, Host("10.0.0.1")), Not(IsOk())) << bit;
+      EXPECT_THAT(table.Use(*hello, changed, Host("10.0.0.1"), kHere), Not(IsOk())) << bit;
     }
   }
 }
@@ -228,6 +244,73 @@ TEST_F(ProofTest, TheAnswerIsOfTheServerThatHasTheKey) {
               HasCode(absl::StatusCode::kUnauthenticated));
   // What the client itself has sent is no answer.
   EXPECT_THAT(decode(connect_), Not(IsOk()));
+}
+
+// ---- Bound to where the client has dialed
+
+class BoundProofTest : public ProofTest {
+ protected:
+  // What the server says, where TLS was dialed at `tls` and the connect arrives at `here`.
+  absl::Status Use(const Proof& proof, const SocketAddress& here = kHere, const SocketAddress& tls = kTls) {
+    ProofTable table(4, 4);
+    Add(table, proof_, Role::kReverse, tls);
+    return UseIn(table, proof, here);
+  }
+  absl::Status UseIn(ProofTable& table, const Proof& proof, const SocketAddress& here = kHere) {
+    const std::string connect = EncodeConnect(Hello(), proof);
+    return table.Use(*DecodeConnect(connect), connect, Host("10.0.0.1", 2), here).status();
+  }
+  static void ExpectRefused(const absl::Status& status) {
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
+    EXPECT_EQ(ViolationOf(status), Violation::kTls) << status;
+    EXPECT_LE(status.message().size(), kRejectionTextMax) << status;
+  }
+};
+
+// rpc/PROTOCOL.md, "Over RDMA with credentials". The code was computed by another implementation of HMAC.
+TEST_F(BoundProofTest, ItsCodeIsMadeOfBothAddressesAndPorts) {
+  const std::string code("\xf2\x10\x56\x48\x1c\x91\x68\x62\xdf\x6a\x1d\x0b", 12);
+  const std::string connect = EncodeConnect(Hello(), Bound(proof_));
+  EXPECT_EQ(connect.size(), 56u);
+  EXPECT_EQ(connect.substr(44), code);
+  EXPECT_NE(connect.substr(44), connect_.substr(44));
+  EXPECT_EQ(connect.substr(0, 44), connect_.substr(0, 44));
+}
+
+TEST_F(BoundProofTest, ItIsGoodOnlyWhereItWasDialed) {
+  EXPECT_THAT(Use(Bound(proof_)), IsOk());
+  for (const SocketAddress& other :
+       {Host("10.0.0.9", 7469), Host("10.0.0.8", 7470), Host("127.0.0.1", 7470), Host("fd00::9", 7470),
+        Host("::ffff:10.0.0.8", 7470), SocketAddress(), kTls}) {
+    ExpectRefused(Use(Bound(proof_, other)));
+    ExpectRefused(Use(Bound(proof_), other));
+  }
+  for (const SocketAddress& other :
+       {Host("10.0.0.9", 7472), Host("10.0.0.8", 7471), SocketAddress(), kHere}) {
+    ExpectRefused(Use(Bound(proof_, kHere, other)));
+    ExpectRefused(Use(Bound(proof_), kHere, other));
+  }
+  ExpectRefused(Use(Bound(proof_, kTls, kHere)));
+}
+
+TEST_F(BoundProofTest, AMappedAddressIsTheIpv4One) {
+  EXPECT_THAT(Use(Bound(proof_, Host("::ffff:10.0.0.9", 7470))), IsOk());
+}
+
+TEST_F(BoundProofTest, TheScopeOfALinkLocalAddressIsOfOneHost) {
+  const auto on_link = [](uint32_t scope, uint16_t port) {
+    sockaddr_in6 in = *reinterpret_cast<const sockaddr_in6*>(Host("fe80::1", port).get());
+    in.sin6_scope_id = scope;
+    return SocketAddress(reinterpret_cast<const sockaddr*>(&in), sizeof(in));
+  };
+  EXPECT_THAT(Use(Bound(proof_, on_link(1, 5), on_link(1, 6)), on_link(2, 5), on_link(2, 6)), IsOk());
+}
+
+TEST_F(BoundProofTest, WhetherItIsBoundWasAgreedOverTls) {
+  ExpectRefused(Use(proof_));  // Both sides bind, and the code is of one that does not.
+  ProofTable older(4, 4);
+  Add(older, proof_);
+  ExpectRefused(UseIn(older, Bound(proof_)));
 }
 
 TEST_F(ProofTest, OneHostTakesNoPlaceOfAnother) {

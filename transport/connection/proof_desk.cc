@@ -1,5 +1,6 @@
 #include "hawser/transport/connection/proof_desk.h"
 
+#include <optional>
 #include <utility>
 
 #include "hawser/transport/clock/timer.h"
@@ -82,15 +83,19 @@ void ProofDesk::Accept(PeerRequest request, std::shared_ptr<ProofTable> proofs) 
   const Handshake& hello = request.hello();
   const absl::StatusOr<Proof> proof = ProofOf(*request.request_);
   if (!proof.ok()) return request.Refuse(proof.status());
+  std::optional<SocketAddress> bound_to;
+  if ((hello.features & kFeatureBoundProof) != 0) bound_to = request.request_->local_address();
   // Before the accept: the client's connect over RDMA may come before that returns.
   const absl::Status added = proofs->Add(proof->number, {.key = proof->key,
                                                          .identity = request.peer_identity(),
                                                          .role = ProvenBy(hello.role),
                                                          .session = hello.session,
-                                                         .peer = request.peer_address()});
+                                                         .peer = request.peer_address(),
+                                                         .bound_to = bound_to});
   if (!added.ok()) return request.Refuse(added);
   Handshake answer;
   answer.role = hello.role;
+  answer.features = hello.features & kFeatureBoundProof;
   answer.slots = 1;
   answer.receive_buffer_bytes = kReceiveBufferMin;
   auto owned = std::make_unique<Held>(*this, std::move(proofs), proof->number);

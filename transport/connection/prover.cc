@@ -10,6 +10,97 @@
 
 namespace hawser::transport {
 
+namespace {
+
+// No messages cross what these are of.
+fabric::QueuePairOptions Smallest(const SocketAddress& local_address) {
+  fabric::QueuePairOptions options = {.send_depth = 1, .receive_depth = 1, .read_depth = 1};
+  options.local_address = local_address;
+  return options;
+}
+
+Handshake Hello(Role proof) {
+  Handshake hello;
+  hello.role = proof;
+  hello.slots = 1;
+  hello.receive_buffer_bytes = kReceiveBufferMin;
+  return hello;
+}
+
+}  // namespace
+
+// A connect over the fabric without TLS, which is rejected: the rejection tells the port. Owned by `home_`.
+class Prover::Asking final : public PollerClient, public fabric::ConnectionHandler {
+ public:
+  explicit Asking(std::shared_ptr<Prover> prover)
+      : prover_(std::move(prover)), poller_(prover_->home_), timer_([this] {
+          Notify(absl::UnavailableError("the server did not say in time where it takes credentials"));
+        }) {}
+  ~Asking() override {
+    poller_.timers().Cancel(timer_);
+    if (!ended_) prover_->asking_ = nullptr;
+  }
+
+  void Ask() {
+    absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair = poller_.fabric().CreateQueuePair(
+        poller_.completion_queue(), Smallest(prover_->local_address_), *this);
+    if (!queue_pair.ok()) return Notify(queue_pair.status());
+    queue_pair_ = *std::move(queue_pair);
+    poller_.timers().Set(timer_, After(poller_.environment().NowNs(), prover_->timeout_));
+    // Without the session: what crosses here is not hidden.
+    const absl::Status started =
+        queue_pair_->Connect(prover_->address_, Encode(Hello(ProofFor(prover_->role_))));
+    if (!started.ok()) Notify(started);
+  }
+
+  void End() {
+    if (std::exchange(ended_, true)) return;
+    prover_->asking_ = nullptr;
+    poller_.timers().Cancel(timer_);
+    Disconnect();
+    poller_.MarkClosed(this);
+  }
+
+ private:
+  void Notify(const absl::StatusOr<uint16_t>& port) {
+    if (ended_) return;
+    const std::shared_ptr<Prover> prover = prover_;
+    End();
+    prover->OnPort(port);
+  }
+
+  // PollerClient
+  void OnCompletion(const WorkId&, const fabric::Completion&) override {}
+  void Flush() override {}
+  void FlushIfLong() override {}
+  void Disconnect() override {
+    if (queue_pair_ != nullptr) queue_pair_->Disconnect();
+  }
+
+  // fabric::ConnectionHandler
+  void OnEstablished(absl::string_view) override {
+    Notify(absl::UnauthenticatedError("the peer accepts what no server of ours does; is it one?"));
+  }
+  void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
+    if (private_data.empty()) {
+      return Notify(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
+    }
+    const absl::StatusOr<uint16_t> port = DecodeProofPort(private_data);
+    if (!port.ok() || *port != 0) return Notify(port);
+    // An older server, and one without credentials, refuses the question as unauthenticated.
+    const absl::Status reason = DecodeRejection(private_data);
+    if (!absl::IsUnauthenticated(reason)) return Notify(reason);
+    Notify(port);
+  }
+  void OnDisconnected(const absl::Status& why) override { Notify(why); }
+
+  const std::shared_ptr<Prover> prover_;
+  Poller& poller_;
+  bool ended_ = false;
+  Timer timer_;
+  std::unique_ptr<fabric::QueuePair> queue_pair_;
+};
+
 // The TLS connection. Owned by its poller.
 class Prover::Dialing final : public PollerClient, public fabric::ConnectionHandler {
  public:
@@ -26,21 +117,18 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
 
   void Dial(absl::Duration timeout) {
     const Security& security = prover_->security_;
-    fabric::QueuePairOptions options = {.send_depth = 1, .receive_depth = 1, .read_depth = 1};
-    options.local_address = prover_->local_address_;
+    fabric::QueuePairOptions options = Smallest(prover_->local_address_);
     options.tls = security.tls;
     options.tls_host = security.host;
     absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair =
         poller_.fabric().CreateQueuePair(poller_.completion_queue(), options, *this);
     if (!queue_pair.ok()) return Fail(queue_pair.status());
     queue_pair_ = *std::move(queue_pair);
-    Handshake hello;
-    hello.role = ProofFor(prover_->role_);
+    Handshake hello = Hello(ProofFor(prover_->role_));
     hello.session = prover_->session_;
-    hello.slots = 1;
-    hello.receive_buffer_bytes = kReceiveBufferMin;
+    hello.features = kFeatureBoundProof;
     poller_.timers().Set(timer_, After(poller_.environment().NowNs(), timeout));
-    const absl::Status started = queue_pair_->Connect(prover_->address_, Encode(hello));
+    const absl::Status started = queue_pair_->Connect(prover_->tls_address_, Encode(hello));
     if (!started.ok()) Fail(started);
   }
 
@@ -59,7 +147,7 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
     End();
     if (std::exchange(notified_, true)) return;
     prover->Notify(absl::Status(
-        why.code(), absl::StrCat("credentials are shown by TLS over TCP, at the same address and port: ",
+        why.code(), absl::StrCat("credentials are shown by TLS over TCP, ", prover->DescribePlace(), ": ",
                                  absl::string_view(why.message()))));
   }
 
@@ -75,16 +163,26 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
   void OnEstablished(absl::string_view private_data) override {
     const absl::StatusOr<Handshake> answer = DecodeAccept(private_data, ProofFor(prover_->role_));
     if (!answer.ok()) return Fail(answer.status());
-    const absl::StatusOr<Proof> proof = ProofOf(*queue_pair_);
+    absl::StatusOr<Proof> proof = ProofOf(*queue_pair_);
     if (!proof.ok()) return Fail(proof.status());
+    if ((answer->features & kFeatureBoundProof) != 0) {
+      proof->bound_to = Dialed{prover_->address_, prover_->tls_address_};
+    } else if (prover_->notified_) {
+      // The rejection that told the port is not authenticated. It may name the port of another server, for a
+      // program that passes the proof on to that server.
+      return Fail(absl::UnauthenticatedError(
+          "what listens there binds no proof to where it was dialed, as each server that tells a port does"));
+    }
     notified_ = true;
     prover_->Notify(Result{*proof, OrNotAuthenticated(queue_pair_->peer_identity())});
   }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
     if (!private_data.empty()) return Fail(DecodeRejection(private_data));
     if (!absl::IsUnavailable(why) && !absl::IsPermissionDenied(why)) return Fail(why);
-    Fail(absl::UnavailableError(absl::StrCat(absl::string_view(why.message()),
-                                             "; has the server credentials (ServerOptions::credentials)?")));
+    Fail(absl::UnavailableError(absl::StrCat(
+        absl::string_view(why.message()),
+        prover_->notified_ ? "; does a firewall let that port pass? ServerOptions::proof_ports fixes it"
+                           : "; has the server credentials (ServerOptions::credentials)?")));
   }
   void OnDisconnected(const absl::Status& why) override { Fail(why); }
 
@@ -104,29 +202,58 @@ Prover::Prover(Poller& home, const SocketAddress& address, const SocketAddress& 
       local_address_(local_address),
       role_(hello.role),
       session_(hello.session),
+      tls_address_(address),
       security_(security),
       client_(&client) {}
 
 void Prover::Start(absl::Duration timeout) {
   home_.AssertHeld();
-  poller_.Run([self = shared_from_this(), timeout] { self->Dial(timeout); });
+  timeout_ = timeout;
+  if (!home_.fabric().takes_ports_of_tcp()) {
+    return poller_.Run([self = shared_from_this()] { self->Dial(); });
+  }
+  auto asking = std::make_unique<Asking>(shared_from_this());
+  asking_ = asking.get();
+  Asking& asks = *asking;
+  home_.Adopt(std::move(asking));
+  asks.Ask();
+}
+
+void Prover::OnPort(absl::StatusOr<uint16_t> port) {
+  if (client_ == nullptr) return;
+  if (!port.ok()) {
+    return client_->OnProof(
+        absl::Status(port.status().code(),
+                     absl::StrCat("where are credentials shown by TLS over TCP? ", address_.ToString(),
+                                  " was asked: ", absl::string_view(port.status().message()))));
+  }
+  notified_ = *port != 0;
+  if (notified_) tls_address_.set_port(*port);
+  poller_.Run([self = shared_from_this()] { self->Dial(); });
+}
+
+std::string Prover::DescribePlace() const {
+  if (!notified_) return "at the same address and port";
+  return absl::StrCat("at port ", tls_address_.port(), ", which the server at port ", address_.port(),
+                      " has told, since its RDMA device takes that one from TCP");
 }
 
 void Prover::Abandon() {
   if (std::exchange(client_, nullptr) == nullptr) return;
+  if (asking_ != nullptr) return asking_->End();  // There is no TLS connection yet.
   poller_.Run([self = shared_from_this()] {
     self->abandoned_ = true;
     if (self->dialing_ != nullptr) self->dialing_->End();
   });
 }
 
-void Prover::Dial(absl::Duration timeout) {
+void Prover::Dial() {
   if (abandoned_) return;
   auto dialing = std::make_unique<Dialing>(shared_from_this());
   dialing_ = dialing.get();
   Dialing& dials = *dialing;
   poller_.Adopt(std::move(dialing));
-  dials.Dial(timeout);
+  dials.Dial(timeout_);
 }
 
 void Prover::Notify(absl::StatusOr<Result> result) {

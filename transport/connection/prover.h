@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_CONNECTION_PROVER_H_
 #define HAWSER_TRANSPORT_CONNECTION_PROVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,9 +17,11 @@
 
 namespace hawser::transport {
 
-// The client's TLS connection over TCP that gives the proof for one connection over RDMA. It stays up until
-// Abandon(): the proof is good that long. If it is lost before, the server refuses the connection over RDMA,
-// and says why.
+// The client's TLS connection over TCP that gives the proof for one connection over RDMA. Where that fabric
+// takes its ports from TCP (fabric::Fabric::takes_ports_of_tcp()), it first asks the server, over that
+// fabric, for the TCP port: once, and nothing that it is told later leads it elsewhere. The TLS connection
+// stays up until Abandon(): the proof is good that long. If it is lost before, the server refuses the
+// connection over RDMA, and says why.
 // Thread:   on `home`, the poller of the RDMA connection; the TLS connection has a poller of another runtime.
 // Lifetime: shared with the TLS connection. Its owner calls Abandon(), at the latest when `home` is
 //           destroyed.
@@ -30,8 +33,9 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   };
   class Client {
    public:
-    // Once, perhaps inside Start(). Unauthenticated: one side does not trust the other. Other errors: as of
-    // connecting over TCP.
+    // Once, perhaps inside Start(). Unauthenticated: one side does not trust the other, or the server would
+    // not bind the proof to where it was dialed although it has told a port. InvalidArgument: it has told an
+    // impossible one. Other errors: as of connecting over TCP.
     virtual void OnProof(absl::StatusOr<Result> result) = 0;
 
    protected:
@@ -50,9 +54,13 @@ class Prover final : public std::enable_shared_from_this<Prover> {
 
  private:
   class Dialing;
+  class Asking;
 
+  // 0: the server tells no port.
+  void OnPort(absl::StatusOr<uint16_t> port);
   // On the poller of the TLS connection.
-  void Dial(absl::Duration timeout);
+  void Dial();
+  std::string DescribePlace() const;
   void Notify(absl::StatusOr<Result> result);
 
   Poller& home_;
@@ -61,7 +69,12 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   const SocketAddress local_address_;
   const Role role_;
   const SessionToken session_;
+  // These three are constant once the TLS connection is dialed.
+  absl::Duration timeout_;
+  SocketAddress tls_address_;
+  bool notified_ = false;       // By the server: the port of `tls_address_`.
   const Security security_;     // With its runtimes, whose pollers are used here.
+  Asking* asking_ = nullptr;    // On `home_`.
   Client* client_;              // On `home_`. Null: it is not called any more.
   Dialing* dialing_ = nullptr;  // On `poller_`.
   bool abandoned_ = false;      // On `poller_`.

@@ -200,6 +200,10 @@ class ConnectRequest {
   virtual absl::string_view private_data() const = 0;
   virtual SocketAddress peer_address() const = 0;
 
+  // The address and port that the peer has connected to: those that it dialed, unless the network translates
+  // addresses. Valid until it is accepted or rejected.
+  virtual SocketAddress local_address() const = 0;
+
   // The number of READs that the peer lets each side have outstanding. 0: it allows none, so no large message
   // could pass. (Not every iWARP driver says what the peer allows. Then it is what this side's device can
   // do.)
@@ -432,6 +436,11 @@ class Fabric {
 
   // Whether QueuePairOptions::tls and ListenOptions are possible.
   virtual bool carries_tls() const { return false; }
+
+  // Whether a listener takes its port from TCP, so that no program can listen on that port over TCP: verbs
+  // over iWARP, whose connections are TCP's on the wire. Connections to such a fabric are made over such a
+  // fabric.
+  virtual bool takes_ports_of_tcp() const { return false; }
 
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
   // UCX's ib_md.c), so slabs are registered, not messages.

@@ -24,6 +24,12 @@ static_assert(kHandshakeBytes <= fabric::kConnectPrivateDataMax);
 // magic 4, length 1, code 1, version 2; then the text
 constexpr size_t kRejectionPrefixBytes = 8;
 
+// What follows a rejection, behind its declared length, where older clients do not look: kind 1, bytes of the
+// value 1, the value. Zeros end it.
+constexpr size_t kTailPrefixBytes = 2;
+constexpr uint8_t kTailOfProofPort = 1;
+constexpr size_t kProofPortBytes = 2;
+
 const uint8_t* Bytes(absl::string_view data) { return reinterpret_cast<const uint8_t*>(data.data()); }
 
 }  // namespace
@@ -122,24 +128,69 @@ absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role) {
   return answer;
 }
 
-std::string EncodeRejection(const absl::Status& why) {
+namespace {
+
+std::string RejectionWithTail(const absl::Status& why, absl::string_view tail) {
   std::string out(kRejectionPrefixBytes, '\0');
   auto* const bytes = reinterpret_cast<uint8_t*>(&out[0]);
   const absl::string_view text =
-      absl::string_view(why.message()).substr(0, fabric::kRejectPrivateDataMax - kRejectionPrefixBytes);
+      absl::string_view(why.message())
+          .substr(0, fabric::kRejectPrivateDataMax - kRejectionPrefixBytes - tail.size());
   StoreLittle32(bytes, kMagic);
   bytes[4] = static_cast<uint8_t>(kRejectionPrefixBytes + text.size());
   bytes[5] = static_cast<uint8_t>(why.code());
   StoreLittle16(bytes + 6, kProtocolVersion);
-  return absl::StrCat(out, text);
+  return absl::StrCat(out, text, tail);
+}
+
+bool IsRejection(absl::string_view data) {
+  const uint8_t* const in = Bytes(data);
+  return data.size() >= kRejectionPrefixBytes && LoadLittle32(in) == kMagic &&
+         in[4] >= kRejectionPrefixBytes && in[4] <= data.size();
+}
+
+}  // namespace
+
+std::string EncodeRejection(const absl::Status& why) { return RejectionWithTail(why, {}); }
+
+std::string EncodeRejection(const absl::Status& why, uint16_t proof_port) {
+  uint8_t tail[kTailPrefixBytes + kProofPortBytes] = {kTailOfProofPort, kProofPortBytes};
+  StoreLittle16(tail + kTailPrefixBytes, proof_port);
+  return RejectionWithTail(why, {reinterpret_cast<const char*>(tail), sizeof(tail)});
+}
+
+absl::StatusOr<uint16_t> DecodeProofPort(absl::string_view rejection) {
+  if (!IsRejection(rejection) || LoadLittle16(Bytes(rejection) + 6) != kProtocolVersion) return uint16_t{0};
+  absl::string_view tail = rejection.substr(Bytes(rejection)[4]);
+  while (!tail.empty() && tail[0] != 0) {
+    if (tail.size() < kTailPrefixBytes || tail.size() - kTailPrefixBytes < Bytes(tail)[1]) {
+      return absl::InvalidArgumentError("the peer's rejection was cut short");
+    }
+    const absl::string_view value = tail.substr(kTailPrefixBytes, Bytes(tail)[1]);
+    if (tail[0] != kTailOfProofPort) {  // Of a later version.
+      tail.remove_prefix(kTailPrefixBytes + value.size());
+      continue;
+    }
+    if (value.size() != kProofPortBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the peer's rejection tells a port in ", value.size(), " bytes"));
+    }
+    const uint16_t port = LoadLittle16(Bytes(value));
+    if (port < kProofPortMin) {
+      return absl::InvalidArgumentError(absl::StrCat("the peer wants credentials to be shown at TCP port ",
+                                                     port, ": those below ", kProofPortMin,
+                                                     " are the system's, so no connection goes there"));
+    }
+    return port;
+  }
+  return uint16_t{0};
 }
 
 bool IsRefusedByPeer(const absl::Status& why) { return absl::StrContains(why.message(), kRejected); }
 
 absl::Status DecodeRejection(absl::string_view data) {
   const uint8_t* const in = Bytes(data);
-  if (data.size() < kRejectionPrefixBytes || LoadLittle32(in) != kMagic || in[4] < kRejectionPrefixBytes ||
-      in[4] > data.size()) {
+  if (!IsRejection(data)) {
     return absl::UnavailableError("the peer rejected the connection and did not say why");
   }
   const absl::string_view text = data.substr(kRejectionPrefixBytes, in[4] - kRejectionPrefixBytes);

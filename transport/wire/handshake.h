@@ -51,6 +51,10 @@ inline constexpr uint32_t kFeatureProof = 2;
 // Offered in the connect and repeated in the accept by fabrics that can do this, or no response does it.
 inline constexpr uint32_t kFeatureEndsGrants = 4;
 
+// A proof is good only for where its client has dialed (proof.h). Offered by the client to whom it proves,
+// over TLS, and repeated by the server there, or the proof is not bound.
+inline constexpr uint32_t kFeatureBoundProof = 8;
+
 // Credits of a new connection of so many slots that has kFeatureCredits.
 constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }
 
@@ -82,10 +86,19 @@ absl::StatusOr<Handshake> DecodeAccept(absl::string_view data, Role role);
 
 // Why a connection was rejected: a code and as much of a text as fits fabric::kRejectPrivateDataMax.
 std::string EncodeRejection(const absl::Status& why);
+// Likewise, and at which TCP port of its address the server takes proofs (prover.h). Older clients get the
+// text only.
+std::string EncodeRejection(const absl::Status& why, uint16_t proof_port);
 // Never OK. Unavailable for data that is not Hawser's. The text is kRejected and the peer's own text, escaped
 // (EscapePeerText()).
 inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);
+
+// The port that a rejection tells; 0: it tells none. InvalidArgument: it tells one that no server of ours
+// has.
+absl::StatusOr<uint16_t> DecodeProofPort(absl::string_view rejection);
+// Below are the ports of the system's services: what this side is told must not lead it there.
+inline constexpr uint16_t kProofPortMin = 1024;
 
 // The peer refused the connection, and said so: the text has kRejected. What this side lacks itself says
 // nothing of a peer.

@@ -1,12 +1,15 @@
 #include "hawser/transport/wire/proof.h"
 
+#include <netinet/in.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/endian.h"
 #include "hawser/base/violation.h"
 
 namespace hawser::transport {
@@ -42,9 +45,26 @@ absl::string_view View(const tls::Secret& code, size_t bytes) {
   return {reinterpret_cast<const char*>(code.data()), bytes};
 }
 
+// 16 bytes of an IPv6 address (of IPv4 the mapped one), 2 of the port. Without the scope of a link-local
+// address, which is a number of one host.
+std::string AddressBytes(const SocketAddress& address) {
+  std::array<uint8_t, 18> out = {};
+  if (address.family() == AF_INET6) {
+    std::memcpy(out.data(), &reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr, 16);
+  } else if (address.family() == AF_INET) {
+    out[10] = out[11] = 0xff;
+    std::memcpy(out.data() + 12, &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, 4);
+  }
+  StoreLittle16(out.data() + 16, address.port());
+  return std::string(reinterpret_cast<const char*>(out.data()), out.size());
+}
+
 // Over what the handshake says; each use has a name of its own, so that none can stand for another.
-tls::Secret ConnectCode(const tls::Secret& key, absl::string_view handshake) {
-  return tls::HmacSha256(key, absl::StrCat("connect", handshake));
+tls::Secret ConnectCode(const tls::Secret& key, absl::string_view handshake,
+                        const std::optional<Dialed>& bound_to) {
+  if (!bound_to.has_value()) return tls::HmacSha256(key, absl::StrCat("connect", handshake));
+  return tls::HmacSha256(
+      key, absl::StrCat("bound", AddressBytes(bound_to->connection), AddressBytes(bound_to->tls), handshake));
 }
 tls::Secret AcceptCode(const tls::Secret& key, absl::string_view connect, absl::string_view handshake) {
   return tls::HmacSha256(key, absl::StrCat("accept", connect, handshake));
@@ -79,7 +99,7 @@ std::string EncodeConnect(const Handshake& hello, const Proof& proof) {
   offer.features |= kFeatureProof;
   offer.session = proof.number;
   const std::string out = EncodeWithLength(offer, kProvenConnectBytes);
-  return absl::StrCat(out, View(ConnectCode(proof.key, out), kConnectCodeBytes));
+  return absl::StrCat(out, View(ConnectCode(proof.key, out, proof.bound_to), kConnectCodeBytes));
 }
 
 std::string EncodeAccept(const Handshake& answer, const tls::Secret& key, absl::string_view connect) {
@@ -147,7 +167,7 @@ void ProofTable::Remove(const SessionToken& number) {
 }
 
 absl::StatusOr<Proven> ProofTable::Use(const Handshake& hello, absl::string_view data,
-                                       const SocketAddress& peer) {
+                                       const SocketAddress& peer, const SocketAddress& local) {
   if ((hello.features & kFeatureProof) == 0) {
     return Attack("this server requires credentials: set ChannelOptions::credentials");
   }
@@ -169,9 +189,16 @@ absl::StatusOr<Proven> ProofTable::Use(const Handshake& hello, absl::string_view
     }
     claim = found->second.claim;
   }
-  const tls::Secret code = ConnectCode(claim.key, data.substr(0, kHandshakeBytes));
+  std::optional<Dialed> here;
+  if (claim.bound_to.has_value()) here = Dialed{local, *claim.bound_to};
+  const tls::Secret code = ConnectCode(claim.key, data.substr(0, kHandshakeBytes), here);
   if (!tls::EqualSecretly(data.substr(kHandshakeBytes, kConnectCodeBytes), View(code, kConnectCodeBytes))) {
-    return Attack("the proof of who connects is wrong: it was not made with the key of its TLS session");
+    if (!here.has_value()) {
+      return Attack("the proof of who connects is wrong: it was not made with the key of its TLS session");
+    }
+    return Attack(
+        "the proof of who connects is wrong, or is for another address or port. "
+        "Does a program pass it on?");
   }
   if (claim.role != hello.role) {
     return Attack(absl::StrCat("the proof of who connects is for role ", static_cast<int>(claim.role),

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -25,9 +26,19 @@
 // has the bytes.
 namespace hawser::transport {
 
+// Where a client has dialed: a proof is bound to it, so that a program at another address or port that the
+// client dials cannot pass the proof on to the server. The server takes its own two ends for it.
+// rpc/PROTOCOL.md says what that is good for.
+struct Dialed {
+  SocketAddress connection;  // Over the fabric without TLS.
+  SocketAddress tls;
+};
+
 struct Proof {
   SessionToken number = {};
   tls::Secret key = {};
+  // nullopt: the server is older and binds no proofs (kFeatureBoundProof).
+  std::optional<Dialed> bound_to = std::nullopt;
 };
 
 // The proof that the TLS session of this connection gives, the same at both ends. FailedPrecondition: it has
@@ -69,6 +80,9 @@ class ProofTable {
     Role role = Role::kForward;  // Of the connection that is proved.
     SessionToken session = {};
     SocketAddress peer;
+    // This side's end of the TLS session, if the proof is bound: it is good only for a connect that was
+    // dialed where it arrives, by a client that has dialed this for TLS. nullopt: the client is older.
+    std::optional<SocketAddress> bound_to = std::nullopt;
   };
 
   // ResourceExhausted: there are too many, in all or from the host of the peer. AlreadyExists: the number is
@@ -77,11 +91,12 @@ class ProofTable {
   // The TLS session has ended.
   void Remove(const SessionToken& number);
 
-  // Uses up the proof of a connect: its `hello`, decoded from `data`, from `peer`. Right or wrong, no other
-  // connect can use it afterwards. Unauthenticated: it has none, or a wrong one; with Violation::kTls, if no
-  // client of ours would say that. Unavailable: there is no such proof (any more). The text says what to do,
-  // and fits into a rejection.
-  absl::StatusOr<Proven> Use(const Handshake& hello, absl::string_view data, const SocketAddress& peer);
+  // Uses up the proof of a connect: its `hello`, decoded from `data`, from `peer`, which has arrived at
+  // `local`. Right or wrong, no other connect can use it afterwards. Unauthenticated: it has none, or a wrong
+  // one; with Violation::kTls, if no client of ours would say that. Unavailable: there is no such proof (any
+  // more). The text says what to do, and fits into a rejection.
+  absl::StatusOr<Proven> Use(const Handshake& hello, absl::string_view data, const SocketAddress& peer,
+                             const SocketAddress& local);
 
   size_t size() const;
 

@@ -180,11 +180,23 @@ TEST_P(ConnectContractTest, ARequestCanBeAcceptedOnAnotherCompletionQueue) {
   HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 1);
 }
 
+// Which address and port a peer has dialed decides what its proof is good for (transport/wire/proof.h).
+TEST_P(ConnectContractTest, ARequestSaysWhereItWasDialed) {
+  Endpoint& a = world_.NewEndpoint(0);
+  const SocketAddress dialed = world_.listener().address();
+  ASSERT_THAT(a.qp().Connect(dialed, ""), IsOk());
+  HAWSER_UNTIL(world_, !world_.requests().requests.empty());
+  EXPECT_EQ(world_.requests().requests.back()->local_address().ToString(), dialed.ToString());
+  world_.requests().requests.clear();
+  HAWSER_UNTIL(world_, a.news().ended());
+}
+
 // What a fabric of another kind hands out.
 class ForeignRequest final : public ConnectRequest {
  public:
   absl::string_view private_data() const override { return ""; }
   SocketAddress peer_address() const override { return {}; }
+  SocketAddress local_address() const override { return {}; }
   void Reject(absl::string_view) override { rejected = true; }
   bool rejected = false;
 };

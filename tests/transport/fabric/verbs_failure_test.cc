@@ -468,6 +468,7 @@ TEST_P(VerbsFailureOnNicTest, WhatTheTcpFabricHasMadeIsRefused) {
    public:
     absl::string_view private_data() const override { return ""; }
     SocketAddress peer_address() const override { return Peer(); }
+    SocketAddress local_address() const override { return Peer(); }
     void Reject(absl::string_view) override {}
   };
   FakeWorld world(nic(), {}, /*connect=*/false);

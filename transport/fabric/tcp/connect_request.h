@@ -28,6 +28,8 @@ class TcpConnectRequest final : public ConnectRequest {
 
   absl::string_view private_data() const override { return private_data_; }
   SocketAddress peer_address() const override { return peer_address_; }
+  // Asks the kernel: few are interested.
+  SocketAddress local_address() const override { return LocalAddress(stream_.fd()); }
   std::shared_ptr<const PeerIdentity> peer_identity() const override { return peer_identity_; }
   absl::StatusOr<tls::Secret> ExportSecret(absl::string_view label) override {
     return stream_.tls() == nullptr ? ConnectRequest::ExportSecret(label)

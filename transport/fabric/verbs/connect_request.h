@@ -21,6 +21,9 @@ class VerbsConnectRequest final : public ConnectRequest {
 
   absl::string_view private_data() const override { return event_.private_data; }
   SocketAddress peer_address() const override { return peer_address_; }
+  SocketAddress local_address() const override {
+    return event_.id == nullptr ? SocketAddress() : LocalAddress(*event_.id);
+  }
   void Reject(absl::string_view private_data) override;
 
   uint32_t read_depth() const override { return AgreedReadDepth(channel_->device().read_depth_max()); }

@@ -32,6 +32,7 @@ class VerbsFabric final : public Fabric {
   absl::string_view scheme() const override { return "rdma"; }
   int numa_node() const override { return device_->numa_node(); }
   bool pins_memory() const override { return true; }
+  bool takes_ports_of_tcp() const override { return device_->iwarp(); }
   size_t sge_max() const override { return device_->sge_max(); }
   bool sends_end_grants() const override {
     return grants_ == GrantKind::kWindows && InvalidatesForPeers(device_->attr(), device_->iwarp());
