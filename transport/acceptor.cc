@@ -32,6 +32,15 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const
   return acceptor;
 }
 
+// The request is asked only for what the listener does not know. The port mapper of iWARP (iwpmd) may give it
+// a port that nobody has dialed, and over InfiniBand and RoCE its address is what the peer has written.
+SocketAddress Acceptor::DialedBy(const fabric::ConnectRequest& request) const {
+  SocketAddress dialed = address();
+  if (dialed.is_unspecified()) dialed = request.local_address();
+  dialed.set_port(address().port());
+  return dialed;
+}
+
 absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectRequest>& request) {
   const auto refusal = [](const absl::Status& why) {
     absl::Status refused = why;
@@ -49,7 +58,7 @@ absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectReque
   }
   if (proofs_ != nullptr) {
     absl::StatusOr<Proven> proven =
-        proofs_->Use(*hello, request->private_data(), request->peer_address(), request->local_address());
+        proofs_->Use(*hello, request->private_data(), request->peer_address(), DialedBy(*request));
     if (!proven.ok()) return proven.status();
     return PeerRequest(std::move(request), *std::move(proven));
   }

@@ -45,6 +45,8 @@ class Acceptor final : fabric::ListenHandler {
       : poller_(poller), handler_(handler), proofs_(std::move(proofs)), proof_port_(proof_port) {}
   // True: it only wants to know where it proves who it is, and has the answer.
   bool TellProofPort(fabric::ConnectRequest& request);
+  // Where the peer of `request` has dialed.
+  SocketAddress DialedBy(const fabric::ConnectRequest& request) const;
   // The peer that may be brought to the handler. `request` is moved from only on OK.
   absl::StatusOr<PeerRequest> Check(std::unique_ptr<fabric::ConnectRequest>& request);
   void OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) override;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/wire/background.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/log/log.h"
 
 namespace hawser::internal {
 namespace {
@@ -170,31 +171,60 @@ absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport
   return both.rdma;
 }
 
+Listeners::Both Listeners::ListenOnBothApart(const transport::Uri& uri) {
+  Both both;
+  std::vector<Listening> in_vain;  // Kept open, so that each try gets another port.
+  for (int tries = kPortTries; tries > 0; --tries) {
+    both.tcp = both.rdma = uri;
+    both.tcp.scheme = std::string(transport::kProvingScheme);
+    both.over_tcp = ListenForProofsApart(both.rdma, both.tcp);
+    if (!both.over_tcp.ok()) break;
+    both.over_rdma = ListenOnUri(both.rdma, OverTcp::kAll, both.tcp.port);
+    // Some devices take a port from TCP and do not reserve it in the kernel, so that both get it. Then no
+    // proof arrives at the kernel.
+    const bool same = both.rdma.port == both.tcp.port &&
+                      (both.over_rdma.ok() || absl::IsAlreadyExists(both.over_rdma.status()));
+    if (!same) break;
+    const absl::Status why = absl::AlreadyExistsError(
+        absl::StrCat("port ", both.tcp.port, " is the one of rdma:// and the one for proofs"));
+    absl::StatusOr<std::vector<Listening>>& any_port = uri.port == 0 ? both.over_rdma : both.over_tcp;
+    absl::StatusOr<std::vector<Listening>>& other = uri.port == 0 ? both.over_tcp : both.over_rdma;
+    if (any_port.ok()) {
+      for (Listening& each : *any_port) in_vain.push_back(std::move(each));
+    }
+    if (other.ok()) StopListening(*std::move(other));
+    both.over_tcp = why;
+  }
+  StopListening(std::move(in_vain));
+  return both;
+}
+
 absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofsApart(const transport::Uri& uri) {
-  transport::Uri rdma = uri;
-  transport::Uri tcp = uri;
-  tcp.scheme = std::string(transport::kProvingScheme);
-  absl::StatusOr<std::vector<Listening>> over_tcp = ListenForProofsApart(rdma, tcp);
-  if (!over_tcp.ok()) {
+  absl::MutexLock lock(&apart_mutex_);
+  Both both = ListenOnBothApart(uri);
+  if (!both.over_tcp.ok()) {
     return absl::Status(
-        over_tcp.status().code(),
+        both.over_tcp.status().code(),
         absl::StrCat("credentials are shown by TLS over TCP, and the RDMA device takes its own "
                      "port from TCP, so that rdma:// takes another TCP port, too: ",
-                     absl::string_view(over_tcp.status().message())));
+                     absl::string_view(both.over_tcp.status().message())));
   }
-  absl::StatusOr<std::vector<Listening>> over_rdma = ListenOnUri(rdma, OverTcp::kAll, tcp.port);
-  if (!over_rdma.ok()) {
-    StopListening(*std::move(over_tcp));
-    if (!absl::IsAlreadyExists(over_rdma.status())) return over_rdma.status();
+  if (!both.over_rdma.ok()) {
+    StopListening(*std::move(both.over_tcp));
+    if (!absl::IsAlreadyExists(both.over_rdma.status())) return both.over_rdma.status();
     return absl::AlreadyExistsError(
-        absl::StrCat(absl::string_view(over_rdma.status().message()),
+        absl::StrCat(absl::string_view(both.over_rdma.status().message()),
                      "; the RDMA device takes its port from TCP, so nothing may listen there over TCP"));
   }
-  absl::Status kept =
-      over_tcp->empty() ? absl::OkStatus() : Keep(tcp, *std::move(over_tcp), OverTcp::kProofsApart);
-  if (absl::Status of_rdma = Keep(rdma, *std::move(over_rdma)); kept.ok()) kept = of_rdma;
+  absl::Status kept = both.over_tcp->empty()
+                          ? absl::OkStatus()
+                          : Keep(both.tcp, *std::move(both.over_tcp), OverTcp::kProofsApart);
+  if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
   if (!kept.ok()) return kept;
-  return rdma;
+  // Nothing else on this side names the port, which a firewall has to let pass.
+  transport::Log(LogSeverity::kInfo, absl::StrCat(both.rdma.ToString(), " takes credentials at TCP port ",
+                                                  both.tcp.port, " (ServerOptions::proof_ports)"));
+  return both.rdma;
 }
 
 absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApart(const transport::Uri& rdma,

@@ -92,6 +92,9 @@ class Listeners {
   absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
   absl::StatusOr<transport::Uri> ListenOnRdmaWithProofs(const transport::Uri& uri);
   absl::StatusOr<transport::Uri> ListenOnRdmaWithProofsApart(const transport::Uri& uri);
+  // Over RDMA, and over TCP on one of Owner::proof_ports(), which is another port. `over_tcp` is empty if
+  // this listens there already.
+  Both ListenOnBothApart(const transport::Uri& uri);
   // Whether the device that rdma:// is listened on with takes its ports from TCP.
   absl::StatusOr<bool> TakesPortsOfTcp(const transport::Uri& uri);
   // On the first port of Owner::proof_ports() that is free and not that of `rdma`. Gives `tcp` the port.
@@ -117,6 +120,8 @@ class Listeners {
   static void StopListening(std::vector<Listening> listening);
 
   Owner& owner_;
+  // Held from the look for a shared proof port until that is in `listening_`, so that two Listen() share it.
+  absl::Mutex apart_mutex_;
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Listening> listening_ ABSL_GUARDED_BY(mutex_);

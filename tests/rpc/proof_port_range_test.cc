@@ -1,11 +1,17 @@
 // ServerOptions::proof_ports: where a server takes proofs whose RDMA device takes its ports from TCP.
 
+#include <unistd.h>
+
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "hawser/rpc/log.h"
 #include "tests/rpc/proof_ports.h"
 
 namespace hawser {
@@ -13,19 +19,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// Over TCP, with nothing to say.
-class HeldPort {
- public:
-  explicit HeldPort(uint16_t port = 0)
-      : listener_(*Runtime::Default("tcp"), AddressAt(port), [](auto) {}),
-        port_(listener_.address().port()) {}
-  uint16_t port() const { return port_; }
-
- private:
-  const RawListener listener_;
-  const uint16_t port_;
-};
 
 class ProofPortRangeTest : public ProofPortsTest {
  protected:
@@ -36,17 +29,61 @@ class ProofPortRangeTest : public ProofPortsTest {
 };
 
 TEST_P(ProofPortRangeTest, TheFirstPortThatIsFreeIsTaken) {
-  // Some of those behind it are free, whoever has the others.
-  std::unique_ptr<HeldPort> held;
-  do {
-    held = std::make_unique<HeldPort>();
-  } while (held->port() > 60000);
-  const PortRange ports = {held->port(), static_cast<uint16_t>(held->port() + 200)};
-  TestServer server(AsServer(ports), AnyPort());
+  // Below the ports that the kernel gives away.
+  uint16_t first = 22000 + getpid() % 5000;
+  auto held = std::make_unique<HeldPort>(first);
+  while (!held->held()) held = std::make_unique<HeldPort>(++first);
+  const HeldPort second(first + 1);  // Or another program has it.
+  TestServer server(AsServer({first, static_cast<uint16_t>(first + 200)}), AnyPort());
   const uint16_t told = *ToldPort(PortOf(server.uri));
-  EXPECT_GT(told, ports.first);
-  EXPECT_LE(told, ports.last);
+  EXPECT_GT(told, first + 1);
+  for (uint16_t port = first + 2; port < told; ++port) EXPECT_FALSE(HeldPort(port).held()) << port;
   EXPECT_THAT(SendAct(server.Connect(AsClient()), 1).Wait(), IsOk());
+}
+
+// A device may give rdma:// a port that the kernel takes for a free one.
+TEST_P(ProofPortRangeTest, APortThatTheDeviceTakesIsNotThatOfProofs) {
+  if (GetParam() != Over::kExecuting) GTEST_SKIP() << "the kernel knows of the port";
+  uint16_t next = 0;
+  {
+    const RawListener last(runtime_, AddressAt(0), [](auto) {});
+    next = last.address().port() + 1;
+  }
+  TestServer server(AsServer({next, static_cast<uint16_t>(next + 200)}), AnyPort());
+  const uint16_t told = *ToldPort(PortOf(server.uri));
+  EXPECT_NE(PortOf(server.uri), told);
+  EXPECT_GT(PortOf(server.uri), next);  // It was given `next` first.
+  EXPECT_THAT(SendAct(server.Connect(AsClient()), 1).Wait(), IsOk());
+}
+
+TEST_P(ProofPortRangeTest, ListensAtTheSameTimeShareOnePort) {
+  for (int i = 0; i < 20; ++i) {
+    uint16_t port = 0;
+    {
+      const HeldPort held;
+      port = held.port();
+    }
+    Server server(AsServer({port, port}));
+    absl::Status second;
+    std::thread other([&] { second = server.Listen(AnyPort()).status(); });
+    const absl::Status first = server.Listen(AnyPort()).status();
+    other.join();
+    ASSERT_THAT(first, IsOk());
+    ASSERT_THAT(second, IsOk());
+  }
+}
+
+TEST_P(ProofPortRangeTest, ThePortIsInTheLog) {
+  Box<std::string> lines;
+  SetLogSink([&](LogSeverity, absl::string_view line) { lines.Put(std::string(line)); });
+  TestServer server(AsServer(), AnyPort());
+  const std::string says = absl::StrCat("at TCP port ", *ToldPort(PortOf(server.uri)), " ");
+  std::string line;
+  do {
+    line = lines.Take();
+  } while (!absl::StrContains(line, says));
+  EXPECT_THAT(line, HasSubstr(server.uri));
+  SetLogSink(nullptr);
 }
 
 TEST_P(ProofPortRangeTest, OnePortServesAllAddressesOfTheServer) {
@@ -88,9 +125,8 @@ TEST_P(ProofPortRangeTest, ThePortOfTheAddressIsPassedOver) {
 
 TEST_P(ProofPortRangeTest, ARangeThatEndsWithTheLastPortEnds) {
   constexpr uint16_t kLast = std::numeric_limits<uint16_t>::max();
-  const absl::Status status = Listen({kLast, kLast});
-  // Another program may have it.
-  EXPECT_TRUE(status.ok() || absl::IsAlreadyExists(status)) << status;
+  const HeldPort held(kLast);  // Or another program has it.
+  EXPECT_THAT(Listen({kLast, kLast}), HasCode(absl::StatusCode::kAlreadyExists));
 }
 
 TEST_P(ProofPortRangeTest, ARangeThatNoClientWouldDialIsRefused) {
@@ -111,8 +147,7 @@ TEST_P(ProofPortRangeTest, AListenThatFailsHoldsNoPort) {
   TestServer first(AsServer(), AnyPort());
   Server second(AsServer({port, port}));
   EXPECT_THAT(second.Listen(first.uri).status(), HasCode(absl::StatusCode::kAlreadyExists));
-  const HeldPort free(port);
-  EXPECT_EQ(free.port(), port);
+  EXPECT_TRUE(HeldPort(port).held());
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, ProofPortRangeTest, FabricsWithPortsOfTcp(), OverName);

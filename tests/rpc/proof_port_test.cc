@@ -1,8 +1,8 @@
 // Credentials over an RDMA device that takes its ports from TCP (iWARP): the server tells at which other port
 // it takes proofs, and no program that the client dials can pass a proof on.
 
-#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -36,25 +36,17 @@ class ListenerImpl final : public probe::ListenerService {
   Box<PeerIdentity> callers;
 };
 
-// A TCP port that nothing listens on, and that no other program gets meanwhile.
-class ClosedPort {
- public:
-  ClosedPort() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-    SocketAddress any = AddressAt(0);
-    EXPECT_EQ(bind(socket_, any.get(), any.length_bytes()), 0);
-    sockaddr_in bound = {};
-    socklen_t length = sizeof(bound);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &length), 0);
-    port_ = ntohs(bound.sin_port);
-  }
-  ~ClosedPort() { close(socket_); }
-  ClosedPort(const ClosedPort&) = delete;
-  uint16_t port() const { return port_; }
-
- private:
-  const int socket_;
-  uint16_t port_ = 0;
-};
+// Whether a listener over TCP closes the connection of a peer that says this.
+bool ClosesOn(uint16_t port, absl::string_view bytes) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const SocketAddress address = AddressAt(port);
+  EXPECT_EQ(connect(fd, address.get(), address.length_bytes()), 0);
+  EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  char answer;
+  const bool closes = recv(fd, &answer, 1, 0) <= 0;
+  close(fd);
+  return closes;
+}
 
 std::string Telling(uint16_t port) {
   return transport::EncodeRejection(absl::FailedPreconditionError("elsewhere"), port);
@@ -164,6 +156,28 @@ TEST_P(ProofPortTest, ChannelsThatEndWhileTheyAskLeaveNothing) {
   EXPECT_EQ(AllViolations(server), 0u);
 }
 
+// The other end sees it: the question is of no use to anybody, and would hold its memory until the timeout.
+TEST_P(ProofPortTest, AQuestionEndsWithItsChannel) {
+  if (GetParam() != Over::kPlain) GTEST_SKIP() << "the other end is a socket";
+  const HeldPort port;
+  ASSERT_EQ(listen(port.fd(), 1), 0);
+  ChannelOptions options = AsClient();
+  options.connect_timeout = absl::Hours(1);
+  const auto channel = *Channel::Create(UriAt(port.port()), std::move(options));
+  const int fd = accept4(port.fd(), nullptr, nullptr, SOCK_CLOEXEC);
+  const timeval patience = {.tv_sec = absl::ToInt64Seconds(kLong)};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  char bytes[256];
+  EXPECT_GT(recv(fd, bytes, sizeof(bytes), 0), 0);
+  channel->Close();
+  ssize_t n;
+  do {
+    n = recv(fd, bytes, sizeof(bytes), 0);
+  } while (n > 0);
+  EXPECT_EQ(n, 0);
+  close(fd);
+}
+
 // ---- Older peers
 
 TEST_P(ProofPortTest, AClientThatDoesNotAskGetsARejectionWithoutAPort) {
@@ -208,6 +222,15 @@ TEST_P(ProofPortTest, AServerThatTellsAPortAndBindsNoProofIsRefused) {
   EXPECT_EQ(connects, 1);  // The proof was not sent.
 }
 
+TEST_P(ProofPortTest, AServerWithoutCredentialsIsRefused) {
+  ServerOptions options;
+  options.runtime = runtime_;
+  TestServer server(std::move(options), AnyPort());
+  const absl::Status status = Channel::Connect(server.uri, AsClient()).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("was asked: "), HasSubstr("ServerOptions::credentials")));
+}
+
 // ---- Hostile ones
 
 TEST_P(ProofPortTest, APortOfTheSystemIsNotDialed) {
@@ -220,7 +243,7 @@ TEST_P(ProofPortTest, APortOfTheSystemIsNotDialed) {
 }
 
 TEST_P(ProofPortTest, APortThatIsClosedIsNamedAndSoIsTheDialedOne) {
-  const ClosedPort closed;
+  const HeldPort closed;
   const auto redirects = Rejecting([&] { return Telling(closed.port()); });
   const uint16_t dialed = redirects->address().port();
   const absl::Status status = Channel::Connect(UriAt(dialed), AsClient()).status();
@@ -252,6 +275,75 @@ TEST_P(ProofPortTest, ARejectionThatWasCutShortTellsNoPort) {
   });
   const absl::Status status = Channel::Connect(UriAt(redirects->address().port()), AsClient()).status();
   EXPECT_THAT(Text(status), HasSubstr("cut short"));
+}
+
+// Otherwise a program that passes TLS on to an older server gets an unbound proof, if it tells no port.
+TEST_P(ProofPortTest, ARejectionWithoutAPortIsNotFollowedByTlsAtTheDialedPort) {
+  if (GetParam() != Over::kExecuting) GTEST_SKIP() << "nothing else can have the TCP port";
+  const std::shared_ptr<Runtime> tcp = *Runtime::Default("tcp");
+  std::vector<std::unique_ptr<RawEnd>> ends;
+  fabric::ListenOptions with_tls;
+  with_tls.tls = *tls::Context::Create(Credentials("server.example.org"), nullptr);
+  std::atomic<int> proofs{0};
+  const RawListener older(
+      tcp, AddressAt(0),
+      [&](std::unique_ptr<fabric::ConnectRequest> request) {
+        ++proofs;
+        ends.push_back(std::make_unique<RawEnd>(tcp, *request, Encode(HelloOf(Role::kProveForward))));
+      },
+      with_tls);
+  std::atomic<int> connects{0};
+  const RawListener rejects(runtime_, older.address(), [&](auto request) {
+    ++connects;
+    request->Reject(transport::EncodeRejection(absl::UnauthenticatedError("as an older one")));
+  });
+  const absl::Status status = Channel::Connect(UriAt(older.address().port()), AsClient()).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(Text(status), HasSubstr("as an older one"));
+  EXPECT_EQ(connects, 1);
+  EXPECT_EQ(proofs, 0);
+}
+
+TEST_P(ProofPortTest, AnotherReasonOfTheRejectionIsPassedOn) {
+  const auto rejects =
+      Rejecting([] { return transport::EncodeRejection(absl::PermissionDeniedError("not today")); });
+  const absl::Status status = Channel::Connect(UriAt(rejects->address().port()), AsClient()).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("not today"), Not(HasSubstr("ServerOptions::credentials"))));
+}
+
+TEST_P(ProofPortTest, APeerThatAcceptsTheQuestionIsNoServer) {
+  std::vector<std::unique_ptr<RawEnd>> ends;
+  const RawListener accepts(runtime_, AddressAt(0), [&](std::unique_ptr<fabric::ConnectRequest> request) {
+    ends.push_back(std::make_unique<RawEnd>(runtime_, *request, Encode(HelloOf(Role::kProveForward))));
+  });
+  const absl::Status status = Channel::Connect(UriAt(accepts.address().port()), AsClient()).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(Text(status), HasSubstr("accepts what no server"));
+}
+
+TEST_P(ProofPortTest, APeerThatNeverAnswersIsGivenUpAtTheTimeout) {
+  std::vector<std::unique_ptr<fabric::ConnectRequest>> held;
+  const RawListener silent(runtime_, AddressAt(0), [&](auto request) { held.push_back(std::move(request)); });
+  ChannelOptions options = AsClient();
+  options.connect_timeout = kExpires;
+  const absl::Status status = Channel::Connect(UriAt(silent.address().port()), std::move(options)).status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Text(status), HasSubstr("did not say in time"));
+}
+
+// iWARP begins so over TCP, and a client of auto:// tries RDMA first.
+TEST_P(ProofPortTest, AnIwarpConnectAtATcpPortIsNoViolation) {
+  TestServer server(AsServer(), AnyPort());
+  TestServer plain({}, absl::StrCat("tcp://", TestHost(), ":0"));
+  const std::string rest(4, '\0');
+  for (const auto& [its, port] :
+       {std::pair(&server, *ToldPort(PortOf(server.uri))), std::pair(&plain, PortOf(plain.uri))}) {
+    EXPECT_TRUE(ClosesOn(port, absl::StrCat("MPA ID Req Frame", rest)));
+    EXPECT_TRUE(ClosesOn(port, absl::StrCat("MPA ID Rep Frame", rest)));
+    EXPECT_TRUE(Eventually([&, of = its] { return AllViolations(*of) == 1; }));
+    EXPECT_EQ(Violations(*its, Violation::kGreeting), 1u);
+  }
 }
 
 TEST_P(ProofPortTest, AskingCostsTheServerNoConnectionAndIsNoViolation) {
@@ -292,6 +384,45 @@ TEST_P(ProofPortTest, ATlsSessionThatWasPassedOnGivesNoProof) {
   ExpectNotPassedOn(server, EncodeConnect(HelloOf(Role::kForward), proof));
 }
 
+class ProofAddressTest : public ProofPortTest {
+ protected:
+  // A proof of a client that has dialed `host` over RDMA, at the server's port.
+  std::string ConnectFor(const TestServer& server, const std::string& host) {
+    const uint16_t told = *ToldPort(PortOf(server.uri));
+    transport::Handshake hello = HelloOf(Role::kProveForward);
+    hello.features = transport::kFeatureBoundProof;
+    client_ = std::make_unique<RawEnd>(*Runtime::Default("tcp"), AddressAt(told), Encode(hello), Tls());
+    EXPECT_TRUE(client_->accepted());
+    transport::Proof proof = client_->proof();
+    SocketAddress dialed = transport::Resolve({.scheme = "rdma", .host = host})->front();
+    dialed.set_port(PortOf(server.uri));
+    proof.bound_to = transport::Dialed{dialed, AddressAt(told)};
+    return EncodeConnect(HelloOf(Role::kForward), proof);
+  }
+
+ private:
+  std::unique_ptr<RawEnd> client_;
+};
+
+TEST_P(ProofAddressTest, AProofForTheSamePortOfAnotherAddressCannotBePassedOn) {
+  TestServer server(AsServer(), AnyPort());
+  EXPECT_TRUE(RawEnd(runtime_, AddressAt(PortOf(server.uri)), ConnectFor(server, TestHost())).accepted());
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  ExpectNotPassedOn(server, ConnectFor(server, "127.0.0.2"));
+}
+
+// The address of such a listener is no peer's; what the peer has dialed counts.
+TEST_P(ProofAddressTest, AServerAtAllAddressesTakesProofsForTheOneThatWasDialed) {
+  TestServer server(AsServer(), "rdma://0.0.0.0:0");
+  const auto channel = Channel::Connect(UriAt(PortOf(server.uri)), AsClient());
+  ASSERT_THAT(channel.status(), IsOk());
+  EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
+  (*channel)->Close();
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  ExpectNotPassedOn(server, ConnectFor(server, "127.0.0.2"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, ProofAddressTest, FabricsWithPortsOfTcp(), OverName);
 INSTANTIATE_TEST_SUITE_P(Over, ProofPortTest, FabricsWithPortsOfTcp(), OverName);
 
 // A device with ports of its own: the same port for both.

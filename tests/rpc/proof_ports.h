@@ -1,6 +1,10 @@
 #ifndef HAWSER_TESTS_RPC_PROOF_PORTS_H_
 #define HAWSER_TESTS_RPC_PROOF_PORTS_H_
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -38,6 +42,30 @@ inline transport::Handshake HelloOf(transport::Role role) {
   hello.message_bytes_max = 1 << 20;
   return hello;
 }
+
+// A TCP port that nothing listens on, and that no other program gets meanwhile.
+class HeldPort {
+ public:
+  explicit HeldPort(uint16_t port = 0) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    SocketAddress address = AddressAt(port);
+    held_ = bind(socket_, address.get(), address.length_bytes()) == 0;
+    sockaddr_in bound = {};
+    socklen_t length = sizeof(bound);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &length), 0);
+    port_ = ntohs(bound.sin_port);
+  }
+  ~HeldPort() { close(socket_); }
+  HeldPort(const HeldPort&) = delete;
+  // False: something else has it.
+  bool held() const { return held_; }
+  uint16_t port() const { return port_; }
+  int fd() const { return socket_; }
+
+ private:
+  const int socket_;
+  bool held_ = false;
+  uint16_t port_ = 0;
+};
 
 enum class Over {
   kPlain,      // TCP that is called RDMA: a listener has the TCP port.

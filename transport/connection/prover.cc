@@ -87,10 +87,13 @@ class Prover::Asking final : public PollerClient, public fabric::ConnectionHandl
     }
     const absl::StatusOr<uint16_t> port = DecodeProofPort(private_data);
     if (!port.ok() || *port != 0) return Notify(port);
-    // An older server, and one without credentials, refuses the question as unauthenticated.
+    // The dialed port is no substitute. The rejection is not authenticated: a program that tells no port, and
+    // passes TLS on to an older server, would get a proof that is not bound.
     const absl::Status reason = DecodeRejection(private_data);
     if (!absl::IsUnauthenticated(reason)) return Notify(reason);
-    Notify(port);
+    Notify(absl::UnauthenticatedError(absl::StrCat(
+        absl::string_view(reason.message()),
+        "; has the server credentials (ServerOptions::credentials), and is it of this version?")));
   }
   void OnDisconnected(const absl::Status& why) override { Notify(why); }
 
@@ -167,7 +170,7 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
     if (!proof.ok()) return Fail(proof.status());
     if ((answer->features & kFeatureBoundProof) != 0) {
       proof->bound_to = Dialed{prover_->address_, prover_->tls_address_};
-    } else if (prover_->notified_) {
+    } else if (prover_->asked_) {
       // The rejection that told the port is not authenticated. It may name the port of another server, for a
       // program that passes the proof on to that server.
       return Fail(absl::UnauthenticatedError(
@@ -181,8 +184,8 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
     if (!absl::IsUnavailable(why) && !absl::IsPermissionDenied(why)) return Fail(why);
     Fail(absl::UnavailableError(absl::StrCat(
         absl::string_view(why.message()),
-        prover_->notified_ ? "; does a firewall let that port pass? ServerOptions::proof_ports fixes it"
-                           : "; has the server credentials (ServerOptions::credentials)?")));
+        prover_->asked_ ? "; does a firewall let that port pass? ServerOptions::proof_ports fixes it"
+                        : "; has the server credentials (ServerOptions::credentials)?")));
   }
   void OnDisconnected(const absl::Status& why) override { Fail(why); }
 
@@ -212,6 +215,7 @@ void Prover::Start(absl::Duration timeout) {
   if (!home_.fabric().takes_ports_of_tcp()) {
     return poller_.Run([self = shared_from_this()] { self->Dial(); });
   }
+  asked_ = true;
   auto asking = std::make_unique<Asking>(shared_from_this());
   asking_ = asking.get();
   Asking& asks = *asking;
@@ -227,15 +231,14 @@ void Prover::OnPort(absl::StatusOr<uint16_t> port) {
                      absl::StrCat("where are credentials shown by TLS over TCP? ", address_.ToString(),
                                   " was asked: ", absl::string_view(port.status().message()))));
   }
-  notified_ = *port != 0;
-  if (notified_) tls_address_.set_port(*port);
+  tls_address_.set_port(*port);
   poller_.Run([self = shared_from_this()] { self->Dial(); });
 }
 
 std::string Prover::DescribePlace() const {
-  if (!notified_) return "at the same address and port";
+  if (!asked_) return "at the same address and port";
   return absl::StrCat("at port ", tls_address_.port(), ", which the server at port ", address_.port(),
-                      " has told, since its RDMA device takes that one from TCP");
+                      " has told");
 }
 
 void Prover::Abandon() {

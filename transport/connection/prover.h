@@ -34,8 +34,8 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   class Client {
    public:
     // Once, perhaps inside Start(). Unauthenticated: one side does not trust the other, or the server would
-    // not bind the proof to where it was dialed although it has told a port. InvalidArgument: it has told an
-    // impossible one. Other errors: as of connecting over TCP.
+    // not bind the proof to where it was dialed although it was asked for the port, or tells no port.
+    // InvalidArgument: it has told an impossible one. Other errors: as of connecting over TCP.
     virtual void OnProof(absl::StatusOr<Result> result) = 0;
 
    protected:
@@ -56,7 +56,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   class Dialing;
   class Asking;
 
-  // 0: the server tells no port.
+  // The port that the server has told, or why there is none.
   void OnPort(absl::StatusOr<uint16_t> port);
   // On the poller of the TLS connection.
   void Dial();
@@ -72,7 +72,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   // These three are constant once the TLS connection is dialed.
   absl::Duration timeout_;
   SocketAddress tls_address_;
-  bool notified_ = false;       // By the server: the port of `tls_address_`.
+  bool asked_ = false;          // The server has told the port of `tls_address_`, and has to bind the proof.
   const Security security_;     // With its runtimes, whose pollers are used here.
   Asking* asking_ = nullptr;    // On `home_`.
   Client* client_;              // On `home_`. Null: it is not called any more.

@@ -198,7 +198,7 @@ absl::StatusOr<Proven> ProofTable::Use(const Handshake& hello, absl::string_view
     }
     return Attack(
         "the proof of who connects is wrong, or is for another address or port. "
-        "Does a program pass it on?");
+        "Is it passed on, or are addresses translated (NAT)?");
   }
   if (claim.role != hello.role) {
     return Attack(absl::StrCat("the proof of who connects is for role ", static_cast<int>(claim.role),

@@ -42,6 +42,13 @@ bool LooksLikeHttp(absl::string_view bytes) {
   return false;
 }
 
+// The key of an MPA request (RFC 5044, 7.1), by which iWARP begins over TCP. A client of auto:// tries RDMA
+// first, so an honest one dials a port of TCP so.
+bool LooksLikeMpa(absl::string_view bytes) {
+  constexpr absl::string_view kKey = "MPA ID Req Frame";
+  return !bytes.empty() && bytes == kKey.substr(0, bytes.size());
+}
+
 // A record of TLS's handshake (RFC 8446, 5.1).
 bool LooksLikeTls(absl::string_view bytes) { return bytes.substr(0, 2) == "\x16\x03"; }
 
@@ -321,6 +328,7 @@ void TcpListener::HalfOpen::OnGreeting() {
       }
       break;
     case GreetingReader::Result::kNotHawser:
+      if (LooksLikeMpa(greeting_.bytes()) && stream_.tls() == nullptr) break;
       AnswerStranger();
       ReportBadGreeting(absl::StrCat(
           "sent \"", absl::CHexEscape(greeting_.bytes()), "\", which no Hawser client over TCP begins with",
