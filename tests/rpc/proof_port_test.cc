@@ -86,7 +86,7 @@ class ProofPortTest : public ProofPortsTest {
   fabric::QueuePairOptions Tls() const {
     fabric::QueuePairOptions options;
     options.tls = *tls::Context::Create(Credentials("client.example.org"), nullptr);
-    options.tls_host = TestHost();
+    options.tls_host = Host();
     return options;
   }
   // The server refuses what was made for another address or port.
@@ -335,7 +335,7 @@ TEST_P(ProofPortTest, APeerThatNeverAnswersIsGivenUpAtTheTimeout) {
 // iWARP begins so over TCP, and a client of auto:// tries RDMA first.
 TEST_P(ProofPortTest, AnIwarpConnectAtATcpPortIsNoViolation) {
   TestServer server(AsServer(), AnyPort());
-  TestServer plain({}, absl::StrCat("tcp://", TestHost(), ":0"));
+  TestServer plain({}, absl::StrCat("tcp://", Host(), ":0"));
   const std::string rest(4, '\0');
   for (const auto& [its, port] :
        {std::pair(&server, *ToldPort(PortOf(server.uri))), std::pair(&plain, PortOf(plain.uri))}) {
@@ -364,7 +364,7 @@ TEST_P(ProofPortTest, AProofForAnotherPortOfTheServersHostCannotBePassedOn) {
 
 TEST_P(ProofPortTest, AProofWhoseTlsSessionWasPassedOnCannotBePassedOnEither) {
   TestServer server(AsServer(), AnyPort());
-  const Proxy tls(absl::StrCat("tcp://", TestHost(), ":", *ToldPort(PortOf(server.uri))));
+  const Proxy tls(absl::StrCat("tcp://", Host(), ":", *ToldPort(PortOf(server.uri))));
   ProgramInBetween program(runtime_, AddressAt(0), PortOf(tls.uri()));
   const auto channel = *Channel::Create(UriAt(program.port()), AsClient());
   ExpectNotPassedOn(server, program.TakeConnect());
@@ -374,7 +374,7 @@ TEST_P(ProofPortTest, AProofWhoseTlsSessionWasPassedOnCannotBePassedOnEither) {
 TEST_P(ProofPortTest, ATlsSessionThatWasPassedOnGivesNoProof) {
   TestServer server(AsServer(), AnyPort());
   const uint16_t told = *ToldPort(PortOf(server.uri));
-  const Proxy tls(absl::StrCat("tcp://", TestHost(), ":", told));
+  const Proxy tls(absl::StrCat("tcp://", Host(), ":", told));
   transport::Handshake hello = HelloOf(Role::kProveForward);
   hello.features = transport::kFeatureBoundProof;
   RawEnd client(*Runtime::Default("tcp"), AddressAt(PortOf(tls.uri())), Encode(hello), Tls());
@@ -394,9 +394,7 @@ class ProofAddressTest : public ProofPortTest {
     client_ = std::make_unique<RawEnd>(*Runtime::Default("tcp"), AddressAt(told), Encode(hello), Tls());
     EXPECT_TRUE(client_->accepted());
     transport::Proof proof = client_->proof();
-    SocketAddress dialed = transport::Resolve({.scheme = "rdma", .host = host})->front();
-    dialed.set_port(PortOf(server.uri));
-    proof.bound_to = transport::Dialed{dialed, AddressAt(told)};
+    proof.bound_to = transport::Dialed{AddressAt(PortOf(server.uri), host), AddressAt(told)};
     return EncodeConnect(HelloOf(Role::kForward), proof);
   }
 
@@ -406,9 +404,9 @@ class ProofAddressTest : public ProofPortTest {
 
 TEST_P(ProofAddressTest, AProofForTheSamePortOfAnotherAddressCannotBePassedOn) {
   TestServer server(AsServer(), AnyPort());
-  EXPECT_TRUE(RawEnd(runtime_, AddressAt(PortOf(server.uri)), ConnectFor(server, TestHost())).accepted());
+  EXPECT_TRUE(RawEnd(runtime_, AddressAt(PortOf(server.uri)), ConnectFor(server, Host())).accepted());
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
-  ExpectNotPassedOn(server, ConnectFor(server, "127.0.0.2"));
+  ExpectNotPassedOn(server, ConnectFor(server, "127.0.0.3"));
 }
 
 // The address of such a listener is no peer's; what the peer has dialed counts.
@@ -419,7 +417,7 @@ TEST_P(ProofAddressTest, AServerAtAllAddressesTakesProofsForTheOneThatWasDialed)
   EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
   (*channel)->Close();
   EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
-  ExpectNotPassedOn(server, ConnectFor(server, "127.0.0.2"));
+  ExpectNotPassedOn(server, ConnectFor(server, "127.0.0.3"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, ProofAddressTest, FabricsWithPortsOfTcp(), OverName);
@@ -428,6 +426,7 @@ INSTANTIATE_TEST_SUITE_P(Over, ProofPortTest, FabricsWithPortsOfTcp(), OverName)
 // A device with ports of its own: the same port for both.
 TEST(ProofPassedOnTest, OverADeviceWithPortsOfItsOwnItCannotBePassedOnEither) {
   if (TestScheme() == "rdma") return;
+  constexpr char kHost[] = "127.0.0.1";  // See PlainFabric.
   const CertificateAuthority authority;
   const auto runtime = *Runtime::CreateOn(std::make_shared<PlainFabric>(), {}, /*start_threads=*/true);
   ServerOptions as_server;
@@ -435,16 +434,16 @@ TEST(ProofPassedOnTest, OverADeviceWithPortsOfItsOwnItCannotBePassedOnEither) {
   as_server.credentials = authority.Issue(LoopbackNames());
   TestServer server(std::move(as_server), "rdma://127.0.0.1:0");
   const Proxy tls(absl::StrCat("tcp://127.0.0.1:", PortOf(server.uri)));
-  ProgramInBetween program(runtime, AddressAt(PortOf(tls.uri())), 0);
+  ProgramInBetween program(runtime, AddressAt(PortOf(tls.uri()), kHost), 0);
   ChannelOptions as_client;
   as_client.runtime = runtime;
   as_client.credentials = authority.Issue(LoopbackNames());
   const auto channel = *Channel::Create(absl::StrCat("rdma://127.0.0.1:", program.port()), as_client);
-  const RawEnd passes_on(runtime, AddressAt(PortOf(server.uri)), program.TakeConnect());
+  const RawEnd passes_on(runtime, AddressAt(PortOf(server.uri), kHost), program.TakeConnect());
   EXPECT_THAT(passes_on.rejection(), HasCode(absl::StatusCode::kUnauthenticated));
   EXPECT_THAT(Text(passes_on.rejection()), HasSubstr("another address or port"));
   // A client that asks there is told that port.
-  const RawEnd asks(runtime, AddressAt(PortOf(server.uri)), Encode(HelloOf(Role::kProveForward)));
+  const RawEnd asks(runtime, AddressAt(PortOf(server.uri), kHost), Encode(HelloOf(Role::kProveForward)));
   EXPECT_EQ(*transport::DecodeProofPort(asks.data()), PortOf(server.uri));
 }
 

@@ -28,8 +28,11 @@ namespace hawser {
 
 inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-inline SocketAddress AddressAt(uint16_t port) {
-  return transport::Resolve({.scheme = "rdma", .host = TestHost(), .port = port})->front();
+// Not 127.0.0.1, which a test or what it uses might have by default, where the address of a device is meant.
+inline std::string Host() { return TestScheme() == "rdma" ? TestHost() : "127.0.0.2"; }
+
+inline SocketAddress AddressAt(uint16_t port, const std::string& host = Host()) {
+  return transport::Resolve({.scheme = "rdma", .host = host, .port = port})->front();
 }
 
 inline uint16_t PortOf(const std::string& uri) { return transport::ParseUri(uri)->port; }
@@ -96,13 +99,13 @@ class ProofPortsTest : public ::testing::TestWithParam<Over> {
     static auto* const verbs = new fabric::ExecutingVerbs({.windows = false, .iwarp = true});
     return fabric::NewVerbsFabric({.device = "fake0", .library = &verbs->library()}).value();
   }
-  static std::string AnyPort() { return absl::StrCat("rdma://", TestHost(), ":0"); }
-  static std::string UriAt(uint16_t port) { return absl::StrCat("rdma://", TestHost(), ":", port); }
+  static std::string AnyPort() { return absl::StrCat("rdma://", Host(), ":0"); }
+  static std::string UriAt(uint16_t port) { return absl::StrCat("rdma://", Host(), ":", port); }
 
   TlsCredentials Credentials(const std::string& dns) const {
     CertificateNames names = LoopbackNames();
     names.dns = {dns};
-    names.ips.push_back(TestHost());
+    names.ips.push_back(Host());
     return authority_.Issue(names);
   }
   ServerOptions AsServer(PortRange proof_ports = {}) const {

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -20,11 +21,16 @@ constexpr size_t kPieceBytes = 64 << 10;
 // wait.
 constexpr size_t kBufferedMax = 4 << 20;
 
-sockaddr_in Loopback(uint16_t port) {
+// Of tcp://10.0.0.1:7470.
+sockaddr_in AddressOf(const std::string& uri) {
+  const size_t host = uri.find("://") + 3, colon = uri.rfind(':');
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(atoi(uri.substr(colon + 1).c_str())));
+  if (inet_pton(AF_INET, uri.substr(host, colon - host).c_str(), &address.sin_addr) != 1) {
+    fprintf(stderr, "a proxy needs an IPv4 address and a port, not %s\n", uri.c_str());
+    abort();
+  }
   return address;
 }
 
@@ -36,16 +42,18 @@ void SendAtOnce(int fd) {
 
 }  // namespace
 
-Proxy::Proxy(const std::string& uri)
-    : server_port_(static_cast<uint16_t>(atoi(uri.substr(uri.rfind(':') + 1).c_str()))) {
+Proxy::Proxy(const std::string& uri) : server_(AddressOf(uri)) {
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  sockaddr_in address = Loopback(0);
+  sockaddr_in address = server_;
+  address.sin_port = 0;
   socklen_t length = sizeof(address);
   if (bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener_, 64) != 0 ||
       getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     abort();
   }
-  port_ = ntohs(address.sin_port);
+  char host[INET_ADDRSTRLEN];
+  inet_ntop(AF_INET, &address.sin_addr, host, sizeof(host));
+  uri_ = "tcp://" + std::string(host) + ":" + std::to_string(ntohs(address.sin_port));
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
 }
@@ -79,8 +87,8 @@ void Proxy::Accept() {
   if (client < 0) return;
   ++accepted_;
   auto pair = std::make_unique<Pair>(client, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = Loopback(server_port_);
-  if (!pass_ || connect(pair->server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return;
+  const auto* const server = reinterpret_cast<const sockaddr*>(&server_);
+  if (!pass_ || connect(pair->server, server, sizeof(server_)) != 0) return;
   SendAtOnce(pair->client);
   SendAtOnce(pair->server);
   pairs_.push_back(std::move(pair));

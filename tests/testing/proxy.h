@@ -1,6 +1,8 @@
 #ifndef HAWSER_TESTS_TESTING_PROXY_H_
 #define HAWSER_TESTS_TESTING_PROXY_H_
 
+#include <netinet/in.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -14,7 +16,8 @@
 namespace hawser {
 
 // A cable between a client and the server at the given URI (tcp://127.0.0.1:port), which a test can cut or
-// slow down. An end that does not read blocks only its own connection, as on a network.
+// slow down. It listens at the server's address, at a port of its own. An end that does not read blocks only
+// its own connection, as on a network.
 // Thread: any.
 class Proxy {
  public:
@@ -23,7 +26,7 @@ class Proxy {
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
-  std::string uri() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
+  const std::string& uri() const { return uri_; }
 
   // Closes every connection and drops the bytes in flight. New connections still pass.
   void Cut();
@@ -61,8 +64,8 @@ class Proxy {
   // False: the connection has ended.
   bool Pump(int from, int to, short from_events, Direction& direction, Time now);
 
-  const uint16_t server_port_;
-  uint16_t port_ = 0;
+  const sockaddr_in server_;
+  std::string uri_;
   int listener_ = -1;
   int wake_ = -1;
   std::vector<std::unique_ptr<Pair>> pairs_;

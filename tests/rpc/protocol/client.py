@@ -20,10 +20,13 @@ Response = collections.namedtuple("Response", "slot generation code flags body g
 
 
 class Rejected(Exception):
-    def __init__(self, code, text):
+    """`tail`: the values behind the declared length, by kind."""
+
+    def __init__(self, code, text, tail):
         super().__init__(text)
         self.code = code
         self.text = text
+        self.tail = tail
 
 
 class Refused(Exception):
@@ -41,6 +44,19 @@ class Closed(Exception):
     def __init__(self, text):
         super().__init__(text or "without a farewell")
         self.text = text
+
+
+def rejected(page, private):
+    """The private data of a reject, as Rejected."""
+    fields = page.rejection.decode(private)
+    assert private[:4] == page.handshake_magic and fields["length"] <= len(private)
+    tail, at = {}, fields["length"]
+    while at < len(private) and private[at] != 0:
+        entry = page.tail.decode(private[at:])
+        at += page.tail.size + entry["bytes"]
+        assert at <= len(private)
+        tail[entry["kind"]] = private[at - entry["bytes"] : at]
+    return Rejected(fields["code"], private[page.rejection.size : fields["length"]].decode(), tail)
 
 
 class Client:
@@ -102,10 +118,8 @@ class Client:
         private = self._receive(greeting["length"])
         self.zeros.greeting(greeting, private)
         if greeting["kind"] == page.greetings["reject"]:
-            rejection = page.rejection.decode(private)
-            assert private[:4] == page.handshake_magic and rejection["length"] == len(private)
             self.close()
-            raise Rejected(rejection["code"], private[page.rejection.size :].decode())
+            raise rejected(page, private)
         assert greeting["kind"] == page.greetings["accept"], greeting
         self.read_depth = greeting["READ depth"]
         assert 1 <= self.read_depth <= read_depth

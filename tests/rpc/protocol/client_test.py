@@ -10,7 +10,7 @@ import subprocess
 import sys
 import unittest
 
-from client import Client, Closed, Refused, Rejected, bytes_of_struct, struct_of_bytes
+from client import Client, Closed, Refused, Rejected, bytes_of_struct, rejected, struct_of_bytes
 from page import Page
 
 ECHO = None  # The interface's id: that of the page's example.
@@ -196,6 +196,14 @@ class ClientTest(unittest.TestCase):
         self.assertIn(f"version {self.page.version}", other.text)
         for options in [{"slots": 0}, {"receive_buffer": 100}, {"read_depth": 0}, {"session": b"guess"}]:
             self.assertEqual(self.rejection(**options).code, self.page.codes["InvalidArgument"], options)
+
+    def test_a_rejection_with_a_tail_is_as_in_the_example(self):
+        port, text, private = self.page.rejection_example
+        for padding in (b"", b"\0" * 20):
+            example = rejected(self.page, private + padding)
+            self.assertEqual(example.code, self.page.codes["FailedPrecondition"])
+            self.assertEqual(example.text, text)
+            self.assertEqual(example.tail, {self.page.tails["port of proofs"]: port.to_bytes(2, "little")})
 
     def test_a_read_of_what_was_not_granted_is_refused(self):
         client = self.connect()

@@ -51,12 +51,14 @@ class Page:
             head, _, *rows = block.splitlines()
             self.tables.append((_cells(head), [_cells(row) for row in rows]))
         self.example = self._example(text)
+        self.rejection_example = self._rejection_example(text)
 
         # In the order of the page.
-        handshake, rejection, header, entry, request, response, metadata, operation, greeting, frame = [
+        handshake, rejection, tail, header, entry, request, response, metadata, operation, greeting, frame = [
             Layout(rows) for head, rows in self.tables if head[:3] == ["offset", "bytes", "field"]
         ]
         self.handshake, self.rejection, self.header, self.entry = handshake, rejection, header, entry
+        self.tail = tail
         self.request, self.response, self.metadata, self.operation = request, response, metadata, operation
         self.greeting, self.frame = greeting, frame
 
@@ -64,6 +66,7 @@ class Page:
         self.handshake_bytes = int(re.match(r"\d+", handshake.notes["length"][0]).group())
         self.version = int(handshake.notes["version"][0])
         self.roles = self._numbers(handshake.notes["role"][0])
+        self.tails = self._numbers(tail.notes["kind"][0])
         self.kinds = self._numbers(header.notes["kind"][0])
         self.control_slot = int(re.search(r"(\d+) for control", header.notes["slot"][0]).group(1))
         self.forever = int(re.search(r"(\d+) for ever", header.notes["timeout"][0]).group(1))
@@ -84,8 +87,9 @@ class Page:
                     self.codes[name] = int(number)
         self.reasons = [row[0] for row in self._rows("reason")]
         # (part, field): what is "0, not looked at", of a kind of frame or of another part.
-        parts = {"handshake": handshake, "rejection": rejection, "header": header, "entry": entry, "request": request}
-        parts |= {"response": response, "metadata": metadata, "operation": operation, "greeting": greeting, "frame": frame}
+        parts = {"handshake": handshake, "rejection": rejection, "tail": tail, "header": header, "entry": entry}
+        parts |= {"request": request, "response": response, "metadata": metadata, "operation": operation}
+        parts |= {"greeting": greeting, "frame": frame}
         notes = [(part, field, " ".join(rest)) for part, layout in parts.items() for field, rest in layout.notes.items()]
         for _, name, _, key, address in self._rows("kind"):
             notes += [(name, "key", key), (name, "address", address)]
@@ -93,7 +97,7 @@ class Page:
 
         # What the test does not come by.
         assert handshake.size == self.handshake_bytes
-        for numbers in (self.roles, self.kinds, self.operations, self.greetings, self.frames):
+        for numbers in (self.roles, self.tails, self.kinds, self.operations, self.greetings, self.frames):
             assert list(numbers.values()) == list(range(1, len(numbers) + 1)), numbers
         assert list(self.refusals.values()) == list(range(2, 2 + len(self.refusals))), self.refusals
         assert sorted(self.codes.values()) == list(range(len(self.codes))), self.codes
@@ -109,6 +113,13 @@ class Page:
     def _numbers(cell):
         """{"request": 1, "control answer": 4} of "1 request, 4 control answer"; what follows a colon is left out."""
         return {name.strip(): int(number) for number, name in re.findall(r"(\d+) ([A-Za-z ]+?)(?=[:;,.]|$)", cell)}
+
+    @staticmethod
+    def _rejection_example(text):
+        """Port, text and bytes of the rejection with a tail."""
+        example = r'^A rejection that tells port (\d+), with the text "(.*?)": (.*)'
+        port, said, line = re.search(example, text, re.MULTILINE).groups()
+        return int(port), said, bytes.fromhex(" ".join(re.findall(r"`([0-9a-f ]+)`", line)))
 
     @staticmethod
     def _example(text):

@@ -680,6 +680,8 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
       errno = from != nullptr ? EADDRNOTAVAIL : ENODEV;
       return -1;
     }
+    // As the kernel chooses it for all of 127.0.0.0/8.
+    if (from == nullptr) local.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     local.sin_port = htons(Here().next_port_++);
     std::memcpy(&id->route.addr.dst_storage, peer, sizeof(sockaddr_in));
     id->verbs = &Here().cm_context_;
