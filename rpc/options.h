@@ -197,9 +197,9 @@ struct ServerOptions {
   std::optional<TlsCredentials> credentials = {};
   // Where clients of rdma:// prove who they are, with `credentials`, if the RDMA device takes its own ports
   // from TCP (iWARP: siw, erdma, and others): the first TCP port of these that is free, so that a firewall
-  // can let them pass. Each is 1024 or more, and `first` == `last` is one port, which all rdma:// addresses
-  // of this server on the same IP address share. A client asks the server for the port. 0 and 0: any port
-  // that is free. Other devices need none of this: there the port is that of the address.
+  // can let them pass. Each is 1024 or more. 0 and 0: any port that is free. All rdma:// addresses of this
+  // server on the same IP address share one port. A client asks the server for it. Other devices need none
+  // of this: there the port is that of the address.
   PortRange proof_ports = {};
   // Says whether a call may run. The server asks it before each handler, on the thread of the handler, after
   // Begin() of the interceptors: their OnEnd() gets a refusal, too. OK: the handler runs. Otherwise this is

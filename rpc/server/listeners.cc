@@ -230,19 +230,23 @@ absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofsApart(const tran
 absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApart(const transport::Uri& rdma,
                                                                                   transport::Uri& tcp) {
   const PortRange ports = owner_.proof_ports();
-  if (ports.first == 0) {
-    tcp.port = 0;
-    return ListenOnUri(tcp, OverTcp::kProofsApart);
-  }
-  tcp.port = PortForProofsOf(rdma);
+  // Resolved once: the ports may be many, and a name server slow.
+  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(rdma);
+  if (!addresses.ok()) return addresses.status();
+  tcp.port = PortForProofsOf(*addresses);
   if (tcp.port != 0) return std::vector<Listening>();
+  if (ports.first == 0) {
+    for (SocketAddress& address : *addresses) address.set_port(0);
+    return ListenAt(tcp, *addresses, OverTcp::kProofsApart);
+  }
   absl::Status last = absl::AlreadyExistsError("rdma:// itself takes it");
   for (uint32_t port = ports.first; port <= ports.last;
        ++port) {  // Wider than a port, so that 65535 ends it.
     if (port == rdma.port) continue;
     transport::Uri at = tcp;
     at.port = static_cast<uint16_t>(port);
-    absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(at, OverTcp::kProofsApart);
+    for (SocketAddress& address : *addresses) address.set_port(at.port);
+    absl::StatusOr<std::vector<Listening>> listening = ListenAt(at, *addresses, OverTcp::kProofsApart);
     if (listening.ok()) tcp = at;
     if (listening.ok() || !absl::IsAlreadyExists(listening.status())) return listening;
     last = listening.status();
@@ -252,15 +256,15 @@ absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApar
                                                absl::string_view(last.message())));
 }
 
-uint16_t Listeners::PortForProofsOf(const transport::Uri& uri) const {
-  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
-  if (!addresses.ok()) return 0;
+uint16_t Listeners::PortForProofsOf(const std::vector<SocketAddress>& addresses) const {
   const PortRange ports = owner_.proof_ports();
+  const bool any = ports.first == 0;
   absl::MutexLock lock(&mutex_);
   for (const Listening& candidate : listening_) {
     const uint16_t port = candidate.address.port();
-    if (candidate.what != OverTcp::kProofsApart || port < ports.first || port > ports.last) continue;
-    const bool covers_all = std::all_of(addresses->begin(), addresses->end(), [&](SocketAddress address) {
+    if (candidate.what != OverTcp::kProofsApart) continue;
+    if (!any && (port < ports.first || port > ports.last)) continue;
+    const bool covers_all = std::all_of(addresses.begin(), addresses.end(), [&](SocketAddress address) {
       address.set_port(port);
       return std::any_of(listening_.begin(), listening_.end(), [&](const Listening& each) {
         return each.what == OverTcp::kProofsApart && Covers(each.address, address);
@@ -290,12 +294,17 @@ absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transpo
                                                                          uint16_t proof_port) {
   absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
-  if (absl::Status free = CheckNotShadowed(uri, *addresses); !free.ok()) return free;
+  return ListenAt(uri, *addresses, what, proof_port);
+}
+
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenAt(
+    transport::Uri& uri, const std::vector<SocketAddress>& addresses, OverTcp what, uint16_t proof_port) {
+  if (absl::Status free = CheckNotShadowed(uri, addresses); !free.ok()) return free;
   absl::StatusOr<Desk> desk =
-      what == OverTcp::kAll ? owner_.DeskFor(uri.scheme, addresses->front()) : owner_.DeskForProofs();
+      what == OverTcp::kAll ? owner_.DeskFor(uri.scheme, addresses.front()) : owner_.DeskForProofs();
   if (!desk.ok()) return desk.status();
   desk->proof_port = proof_port;
-  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(*desk, WithoutRepeats(*addresses));
+  absl::StatusOr<std::vector<Listening>> listening = ListenOnAll(*desk, WithoutRepeats(addresses));
   if (!listening.ok()) {
     return absl::Status(
         listening.status().code(),
@@ -304,7 +313,7 @@ absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transpo
   const SocketAddress first = listening->front().address;
   uri.port = first.port();
   // [::] on a machine without IPv6.
-  if (first.is_unspecified() && first.family() != addresses->front().family()) uri.host = "0.0.0.0";
+  if (first.is_unspecified() && first.family() != addresses.front().family()) uri.host = "0.0.0.0";
   return listening;
 }
 

@@ -100,12 +100,15 @@ class Listeners {
   // On the first port of Owner::proof_ports() that is free and not that of `rdma`. Gives `tcp` the port.
   absl::StatusOr<std::vector<Listening>> ListenForProofsApart(const transport::Uri& rdma,
                                                               transport::Uri& tcp);
-  // One of Owner::proof_ports() on which this takes the proofs for all addresses of `uri` already; 0: there
-  // is none.
-  uint16_t PortForProofsOf(const transport::Uri& uri) const;
+  // One of Owner::proof_ports() on which this takes the proofs for all `addresses` already; 0: there is none.
+  uint16_t PortForProofsOf(const std::vector<SocketAddress>& addresses) const;
   // Gives `uri` the real port. `proof_port`: see Desk.
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri, OverTcp what = OverTcp::kAll,
                                                      uint16_t proof_port = 0);
+  // `addresses`: those of `uri`, with its port.
+  absl::StatusOr<std::vector<Listening>> ListenAt(transport::Uri& uri,
+                                                  const std::vector<SocketAddress>& addresses, OverTcp what,
+                                                  uint16_t proof_port = 0);
   // What listens over TCP on all addresses of `uri` takes the proofs for them as well.
   bool HasTcpFor(const transport::Uri& uri) const;
   // AlreadyExists: what this listens on already gets, or takes, connections to one of `addresses`. The kernel

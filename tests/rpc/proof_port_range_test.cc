@@ -92,14 +92,18 @@ TEST_P(ProofPortRangeTest, OnePortServesAllAddressesOfTheServer) {
     const HeldPort held;
     port = held.port();
   }
-  TestServer server(AsServer({port, port}), AnyPort());
-  const auto second = server.server.Listen(AnyPort());
-  ASSERT_THAT(second.status(), IsOk());
-  for (const std::string& uri : {server.uri, *second}) {
-    EXPECT_EQ(*ToldPort(PortOf(uri)), port);
-    const auto channel = Channel::Connect(uri, AsClient());
-    ASSERT_THAT(channel.status(), IsOk());
-    EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
+  for (const PortRange ports : {PortRange{port, port}, PortRange{}}) {
+    TestServer server(AsServer(ports), AnyPort());
+    const uint16_t told = *ToldPort(PortOf(server.uri));
+    EXPECT_TRUE(ports.first == 0 || told == port) << told;
+    const auto second = server.server.Listen(AnyPort());
+    ASSERT_THAT(second.status(), IsOk());
+    for (const std::string& uri : {server.uri, *second}) {
+      EXPECT_EQ(*ToldPort(PortOf(uri)), told);
+      const auto channel = Channel::Connect(uri, AsClient());
+      ASSERT_THAT(channel.status(), IsOk());
+      EXPECT_THAT(SendAct(*channel, 1).Wait(), IsOk());
+    }
   }
 }
 
