@@ -264,12 +264,15 @@ uint16_t Listeners::PortForProofsOf(const std::vector<SocketAddress>& addresses)
     const uint16_t port = candidate.address.port();
     if (candidate.what != OverTcp::kProofsApart) continue;
     if (!any && (port < ports.first || port > ports.last)) continue;
-    const bool covers_all = std::all_of(addresses.begin(), addresses.end(), [&](SocketAddress address) {
+    bool covers_all = true;
+    for (SocketAddress address : addresses) {
       address.set_port(port);
-      return std::any_of(listening_.begin(), listening_.end(), [&](const Listening& each) {
-        return each.what == OverTcp::kProofsApart && Covers(each.address, address);
-      });
-    });
+      bool covered = false;
+      for (const Listening& each : listening_) {
+        covered |= each.what == OverTcp::kProofsApart && Covers(each.address, address);
+      }
+      covers_all &= covered;
+    }
     if (covers_all) return port;
   }
   return 0;
