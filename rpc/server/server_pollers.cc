@@ -1,13 +1,8 @@
-// The pollers and the registered memory of a ServerCore: one runtime for each scheme and device.
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
+#include "hawser/rpc/server/server_pollers.h"
 
-#include "hawser/rpc/server/server_core.h"
-#include "hawser/rpc/wire/background.h"
+#include "absl/strings/str_cat.h"
 #include "hawser/transport/fabrics.h"
+#include "hawser/transport/uri.h"
 
 namespace hawser::internal {
 namespace {
@@ -17,115 +12,77 @@ constexpr char kForProofs[] = "proofs";
 
 }  // namespace
 
-absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, const SocketAddress& address) {
-  absl::StatusOr<Pollers*> pollers = PollersOn(scheme, address);
-  if (!pollers.ok()) return pollers.status();
-  Pollers& of_scheme = **pollers;
+ServerPollers::~ServerPollers() {
+  decltype(groups_) groups;  // Destroyed without the lock.
   absl::MutexLock lock(&mutex_);
-  Listeners::Desk desk{of_scheme.front_desk, &of_scheme, tls_, nullptr};
-  if (tls_ != nullptr && !of_scheme.runtime->carries_tls()) {
-    desk.tls = nullptr;
-    desk.proofs = proofs_.lock();
-    if (desk.proofs == nullptr) desk.proofs = transport::ProofTable::Create();
-    proofs_ = desk.proofs;
-  }
-  return desk;
+  groups.swap(groups_);
 }
 
-absl::StatusOr<Listeners::Desk> ServerCore::DeskForProofs() {
-  absl::StatusOr<Pollers*> pollers = PollersForProofs();
-  if (!pollers.ok()) return pollers.status();
+void ServerPollers::Close() {
   absl::MutexLock lock(&mutex_);
-  return Listeners::Desk{(*pollers)->front_desk, &(*pollers)->proofs_only, tls_, nullptr};
+  closed_ = true;
 }
 
-absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersOn(const std::string& scheme,
-                                                           const SocketAddress& address) {
+// ---- Making them
+
+absl::StatusOr<PollerGroup*> ServerPollers::At(const std::string& scheme, const SocketAddress& address) {
   if (options_.credentials.has_value()) {
     absl::Status secure = transport::CheckSchemeIsSecure(scheme, options_.credentials->require_encryption);
     if (!secure.ok()) return secure;
   }
-  // A runtime that the application gives has its device already.
-  return PollersFor(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
+  return On(scheme, DeviceFor(scheme, address), /*keeps=*/false);
 }
 
-absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(const std::string& scheme,
-                                                            const std::string& device) {
-  return PollersFor({scheme, device}, [&] { return RuntimeFor(scheme, device); });
+std::string ServerPollers::DeviceFor(absl::string_view scheme, const SocketAddress& address) const {
+  return options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {});
 }
 
-absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersForProofs() {
+absl::StatusOr<PollerGroup*> ServerPollers::On(const std::string& scheme, const std::string& device,
+                                               bool keeps) {
+  return MakeOnce(
+      {scheme, options_.runtime != nullptr ? "" : device}, [&] { return MakeRuntime(scheme, device); },
+      keeps);
+}
+
+absl::StatusOr<PollerGroup*> ServerPollers::ForProofs() {
   const std::string scheme(transport::kProvingScheme);
   {
     absl::MutexLock lock(&mutex_);
-    const auto tcp = pollers_.find({scheme, ""});
-    if (phase_ == Phase::kServing && tcp != pollers_.end()) return tcp->second.get();
+    const auto tcp = groups_.find({scheme, ""});
+    if (!closed_ && tcp != groups_.end()) return tcp->second.group.get();
   }
   // One poller, which sleeps: only the front desk has something to do, and the cores of ServerOptions::poller
   // are those of the pollers over RDMA.
-  return PollersFor({scheme, kForProofs}, [&]() -> absl::StatusOr<std::shared_ptr<transport::Runtime>> {
+  const auto make_runtime = [&]() -> RuntimeOr {
     if (options_.runtime != nullptr && options_.runtime->prove_over() != nullptr) {
       return options_.runtime->prove_over();
     }
     return transport::Runtime::Create(scheme, {.pollers = 1, .poller = {.mode = PollingMode::kSleep}});
-  });
+  };
+  return MakeOnce({scheme, kForProofs}, make_runtime, /*keeps=*/false);
 }
 
-absl::StatusOr<ServerCore::Pollers*> ServerCore::PollersFor(
-    const std::pair<std::string, std::string>& key,
-    absl::FunctionRef<absl::StatusOr<std::shared_ptr<transport::Runtime>>()> make_runtime, bool keeps) {
+absl::StatusOr<PollerGroup*> ServerPollers::MakeOnce(const Key& key,
+                                                     absl::FunctionRef<RuntimeOr()> make_runtime,
+                                                     bool keeps) {
   absl::MutexLock lock(&mutex_);
-  if (phase_ != Phase::kServing) return absl::FailedPreconditionError("the server was shut down");
-  std::unique_ptr<Pollers>& pollers = pollers_[key];
-  if (pollers != nullptr) {
-    pollers->is_kept |= keeps;
-    return pollers.get();
+  if (closed_) return absl::FailedPreconditionError("the server was shut down");
+  if (const auto found = groups_.find(key); found != groups_.end()) {
+    found->second.is_kept |= keeps;
+    return found->second.group.get();
   }
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = make_runtime();
-  if (!runtime.ok()) {
-    pollers_.erase(key);
-    return runtime.status();
-  }
-  pollers = std::make_unique<Pollers>(*this);
-  pollers->runtime = *std::move(runtime);
-  absl::StatusOr<transport::Poller*> front_desk = pollers->runtime->FrontDesk();
-  if (!front_desk.ok()) {
-    pollers_.erase(key);
-    return front_desk.status();
-  }
-  pollers->front_desk = *front_desk;
-  pollers->is_kept = keeps;
-  if (options_.credentials.has_value() && pollers->runtime->carries_tls()) {
-    pollers->proof_desk = std::make_unique<transport::ProofDesk>(**front_desk);
-  }
-  return pollers.get();
+  RuntimeOr runtime = make_runtime();
+  if (!runtime.ok()) return runtime.status();
+  absl::StatusOr<std::unique_ptr<PollerGroup>> made =
+      PollerGroup::Create(*std::move(runtime), methods_, credentials_, clients_);
+  if (!made.ok()) return made.status();
+  Entry& entry = groups_[key];
+  entry = {*std::move(made), keeps};
+  return entry.group.get();
 }
 
-std::vector<std::unique_ptr<ServerCore::Pollers>> ServerCore::TakeUnusedPollers() {
-  std::vector<std::unique_ptr<Pollers>> unused;
-  for (auto each = pollers_.begin(); each != pollers_.end();) {
-    Pollers& pollers = *each->second;
-    if (pollers.is_kept || !pollers.serving.empty() || listeners_.ListensOn(*pollers.front_desk)) {
-      ++each;
-    } else {
-      unused.push_back(std::move(each->second));
-      each = pollers_.erase(each);
-    }
-  }
-  return unused;
-}
-
-void ServerCore::End(std::vector<std::unique_ptr<Pollers>> unused) {
-  for (const std::unique_ptr<Pollers>& pollers : unused) {
-    transport::ProofDesk* const desk = pollers->proof_desk.get();
-    if (desk == nullptr) continue;
-    RunAndWait(desk->poller(), [desk] { desk->Close(); });
-    RunAndWait(desk->poller(), [] {});  // The turn of that has ended.
-  }
-}
-
-absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const std::string& scheme,
-                                                                           const std::string& device) const {
+ServerPollers::RuntimeOr ServerPollers::MakeRuntime(const std::string& scheme,
+                                                    const std::string& device) const {
   if (options_.runtime == nullptr) {
     return transport::Runtime::Create(scheme, {.pollers = options_.pollers,
                                                .poller = options_.poller,
@@ -136,84 +93,60 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeFor(const
   return options_.runtime;
 }
 
-std::vector<ServerCore::ServingPoller*> ServerCore::ServingPollers() const {
-  std::vector<ServingPoller*> all;
-  absl::MutexLock lock(&mutex_);
-  for (const auto& [fabric, pollers] : pollers_) {
-    for (const auto& serving : pollers->serving) all.push_back(serving.get());
-  }
-  return all;
+ServerPollers::RuntimeOr ServerPollers::RuntimeOn(const std::string& scheme, const std::string& device) {
+  absl::StatusOr<PollerGroup*> group = On(scheme, device, /*keeps=*/true);
+  if (!group.ok()) return group.status();
+  return (*group)->runtime();
 }
 
-std::vector<transport::Poller*> ServerCore::AllPollers() const {
-  std::vector<transport::Poller*> all;
-  for (ServingPoller* serving : ServingPollers()) all.push_back(&serving->poller);
-  return all;
-}
+// ---- Ending them
 
-bool ServerCore::on_a_poller() const {
+std::vector<std::unique_ptr<PollerGroup>> ServerPollers::TakeUnused(const Listeners& listeners) {
+  std::vector<std::unique_ptr<PollerGroup>> unused;
   absl::MutexLock lock(&mutex_);
-  for (const auto& [fabric, pollers] : pollers_) {
-    // All pollers of the runtime: channels may use those that do not serve.
-    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
-      if (pollers->runtime->poller(i).Held()) return true;
+  for (auto each = groups_.begin(); each != groups_.end();) {
+    Entry& entry = each->second;
+    if (entry.is_kept || entry.group->serves() || listeners.ListensOn(entry.group->front_desk())) {
+      ++each;
+    } else {
+      unused.push_back(std::move(entry.group));
+      each = groups_.erase(each);
     }
   }
-  return false;
+  return unused;
 }
 
-absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
-  if (uri.empty()) return AllocateBufferFor(size_bytes, uri);  // Makes no pollers.
-  BeginSetUp();
-  absl::StatusOr<Buffer> buffer = AllocateBufferFor(size_bytes, uri);
-  EndSetUp();
-  return buffer;
+void ServerPollers::DestroyUnused(std::vector<std::unique_ptr<PollerGroup>> unused) {
+  for (std::unique_ptr<PollerGroup>& group : unused) PollerGroup::Destroy(std::move(group));
 }
 
-absl::StatusOr<Buffer> ServerCore::AllocateBufferFor(size_t size_bytes, absl::string_view uri) {
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = RuntimeForBuffers(uri);
+void ServerPollers::CloseProofs() {
+  std::vector<PollerGroup*> groups;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [key, entry] : groups_) groups.push_back(entry.group.get());
+  }
+  for (PollerGroup* const group : groups) group->CloseProofs();
+}
+
+// ---- Memory
+
+absl::StatusOr<Buffer> ServerPollers::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
+  RuntimeOr runtime = RuntimeForBuffers(uri);
   if (!runtime.ok()) return runtime.status();
   absl::StatusOr<Buffer> buffer = Buffer::Allocate((*runtime)->buffers(), size_bytes);
   if (buffer.ok() && !uri.empty()) {  // A service fills it before the server listens, which will be there.
     absl::MutexLock lock(&mutex_);
-    for (const auto& [scheme_and_device, pollers] : pollers_)
-      pollers->is_kept |= pollers->runtime == *runtime;
+    for (auto& [key, entry] : groups_) entry.is_kept |= entry.group->runtime() == *runtime;
   }
   return buffer;
 }
 
-absl::StatusOr<Buffer> ServerCore::AllocateOn(absl::string_view scheme, size_t size_bytes) {
-  absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = ServingRuntime(scheme, "");
-  if (!runtime.ok()) return runtime.status();
-  return Buffer::Allocate((*runtime)->buffers(), size_bytes);
-}
-
-uint64_t ServerCore::RefusalsOn(absl::string_view scheme) const {
-  const absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime = ServingRuntime(scheme, "");
-  return runtime.ok() ? (*runtime)->buffers().refusals() : 0;
-}
-
-absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeAt(absl::string_view scheme,
-                                                                          const SocketAddress& address) {
-  return ServingRuntime(scheme, options_.runtime != nullptr ? "" : transport::DeviceFor(scheme, address, {}));
-}
-
-absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::ServingRuntime(
-    absl::string_view scheme, const std::string& device) const {
-  absl::MutexLock lock(&mutex_);
-  auto found = pollers_.find({std::string(scheme), device});
-  if (found == pollers_.end()) found = pollers_.lower_bound({std::string(scheme), ""});
-  if (found == pollers_.end() || found->first.first != scheme) {
-    return absl::UnavailableError("the server is shutting down");
-  }
-  return found->second->runtime;
-}
-
 // Creates the pollers that Listen() would create. Listen() then uses these.
-absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffers(absl::string_view text) {
+ServerPollers::RuntimeOr ServerPollers::RuntimeForBuffers(absl::string_view text) {
   if (text.empty()) {
     absl::MutexLock lock(&mutex_);
-    if (!pollers_.empty()) return pollers_.begin()->second->runtime;
+    if (!groups_.empty()) return groups_.begin()->second.group->runtime();
     if (options_.runtime != nullptr) return options_.runtime;
     return absl::FailedPreconditionError(
         "before the first Listen() AllocateBuffer() wants the URI that the server will listen on, which says "
@@ -226,22 +159,96 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeForBuffer
   if (absl::Status known = transport::CheckScheme(uri->scheme); !known.ok()) return known;
   absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(*uri);
   if (!addresses.ok()) return addresses.status();
-  absl::StatusOr<Pollers*> pollers = PollersOn(uri->scheme, addresses->front());
-  if (any && !pollers.ok()) pollers = PollersOn(std::string(transport::kFallbackScheme), addresses->front());
-  if (!pollers.ok()) return pollers.status();
-  return (*pollers)->runtime;
+  absl::StatusOr<PollerGroup*> group = At(uri->scheme, addresses->front());
+  if (any && !group.ok()) group = At(std::string(transport::kFallbackScheme), addresses->front());
+  if (!group.ok()) return group.status();
+  return (*group)->runtime();
 }
 
-absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const std::string& scheme,
-                                                                          const std::string& device) {
-  if (!usable_in_this_process()) {
-    return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
+absl::StatusOr<Buffer> ServerPollers::AllocateOn(absl::string_view scheme, size_t size_bytes) const {
+  RuntimeOr runtime = ServingRuntime(scheme, "");
+  if (!runtime.ok()) return runtime.status();
+  return Buffer::Allocate((*runtime)->buffers(), size_bytes);
+}
+
+uint64_t ServerPollers::RefusalsOn(absl::string_view scheme) const {
+  const RuntimeOr runtime = ServingRuntime(scheme, "");
+  return runtime.ok() ? (*runtime)->buffers().refusals() : 0;
+}
+
+ServerPollers::RuntimeOr ServerPollers::RuntimeAt(absl::string_view scheme,
+                                                  const SocketAddress& address) const {
+  return ServingRuntime(scheme, DeviceFor(scheme, address));
+}
+
+ServerPollers::RuntimeOr ServerPollers::ServingRuntime(absl::string_view scheme,
+                                                       const std::string& device) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = groups_.find({std::string(scheme), device});
+  if (found == groups_.end()) found = groups_.lower_bound({std::string(scheme), ""});
+  if (found == groups_.end() || found->first.first != scheme) {
+    return absl::UnavailableError("the server is shutting down");
   }
-  absl::StatusOr<Pollers*> pollers = PollersFor(
-      {scheme, options_.runtime != nullptr ? "" : device}, [&] { return RuntimeFor(scheme, device); },
-      /*keeps=*/true);
-  if (!pollers.ok()) return pollers.status();
-  return (*pollers)->runtime;
+  return found->second.group->runtime();
+}
+
+// ---- Which there are
+
+std::vector<ServingPoller*> ServerPollers::Serving() const {
+  std::vector<ServingPoller*> all;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [key, entry] : groups_) {
+    const std::vector<ServingPoller*> serving = entry.group->Serving();
+    all.insert(all.end(), serving.begin(), serving.end());
+  }
+  return all;
+}
+
+std::vector<ServerPollers::Named> ServerPollers::NamedServing() const {
+  std::vector<Named> all;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [scheme_and_device, entry] : groups_) {
+    const auto& [scheme, device] = scheme_and_device;
+    const std::string prefix = absl::StrCat(scheme, device.empty() ? "" : " ", device, " ");
+    const std::vector<ServingPoller*> serving = entry.group->Serving();
+    for (size_t number = 0; number < serving.size(); ++number) {
+      all.push_back(
+          {absl::StrCat(prefix, number), std::string(entry.group->runtime()->scheme()), serving[number]});
+    }
+  }
+  return all;
+}
+
+std::vector<std::pair<std::string, std::shared_ptr<transport::Runtime>>> ServerPollers::NamedRuntimes()
+    const {
+  std::vector<std::pair<std::string, std::shared_ptr<transport::Runtime>>> runtimes;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [scheme_and_device, entry] : groups_) {
+    const auto& [scheme, device] = scheme_and_device;
+    runtimes.emplace_back(absl::StrCat(scheme, device.empty() ? "" : " ", device), entry.group->runtime());
+  }
+  return runtimes;
+}
+
+bool ServerPollers::serves() const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [key, entry] : groups_) {
+    if (entry.group->serves()) return true;
+  }
+  return false;
+}
+
+bool ServerPollers::on_one() const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [key, entry] : groups_) {
+    if (entry.group->on_one()) return true;
+  }
+  return false;
+}
+
+void ServerPollers::AddTo(ServerStats& stats) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [key, entry] : groups_) entry.group->AddTo(stats);
 }
 
 }  // namespace hawser::internal

@@ -1,6 +1,7 @@
-// What a server says of itself: ServerCore::FillIn() and stats().
+#include "hawser/rpc/server/server_snapshot.h"
+
 #include <algorithm>
-#include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,9 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/server/process_snapshot.h"
-#include "hawser/rpc/server/server_core.h"
-#include "hawser/rpc/serving/server_report.h"
-#include "hawser/tls/context.h"
 
 namespace hawser::internal {
 namespace {
@@ -48,35 +46,17 @@ void FillInPoller(transport::Poller& poller, const PollerReport* report, observe
 
 }  // namespace
 
-ServerStats ServerCore::stats() const {
+ServerStats ServerSnapshot::Stats() const {
   ServerStats stats;
-  absl::MutexLock lock(&mutex_);
-  stats.connections = admission_.open();
-  for (const auto& [fabric, pollers] : pollers_) {
-    stats.leased_bytes += pollers->runtime->buffers().stats().leased_bytes;
-    std::vector<const transport::Poller*> all;
-    for (size_t i = 0; i < pollers->runtime->poller_count(); ++i) {
-      all.push_back(&pollers->runtime->poller(i));
-      stats.pollers.push_back(all.back()->stats());
-    }
-    // A runtime without threads uses one of these pollers as its front desk.
-    if (pollers->front_desk != all[0]) all.push_back(pollers->front_desk);
-    for (const transport::Poller* poller : all) {
-      for (size_t v = 0; v < kViolationCount; ++v) {
-        stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));
-      }
-    }
-    for (const auto& serving : pollers->serving) {
-      stats.calls_running += serving->counters.calls_running.value();
-      stats.calls_total += serving->counters.calls_total.value();
-    }
-  }
+  stats.connections = of_.clients.open();
+  of_.pollers.AddTo(stats);
   return stats;
 }
 
-void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
-                               const std::vector<NamedPoller>& pollers, const PollerReports& reports) const {
-  std::vector<const MethodTable::Entry*> entries = serving_->methods.Entries();
+void ServerSnapshot::FillInMethods(observe::wire::Snapshot::Builder snapshot,
+                                   const std::vector<ServerPollers::Named>& pollers,
+                                   const PollerReports& reports) const {
+  std::vector<const MethodTable::Entry*> entries = of_.methods.Entries();
   std::sort(entries.begin(), entries.end(), [](const MethodTable::Entry* a, const MethodTable::Entry* b) {
     return absl::string_view(a->method->name) < absl::string_view(b->method->name);
   });
@@ -85,8 +65,8 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
     const MethodTable::Entry& entry = *entries[i];
     EndedTotals ended;
     uint64_t request_bytes = 0, response_bytes = 0, running = 0;
-    for (const NamedPoller& poller : pollers) {
-      const MethodCounts* const counts = poller.serving->counters.OfMethod(entry.index);
+    for (const ServerPollers::Named& poller : pollers) {
+      const MethodCounts* const counts = poller.serving->counters().OfMethod(entry.index);
       if (counts == nullptr) continue;
       ended.Add(*counts);
       request_bytes += counts->request_bytes.value();
@@ -108,65 +88,69 @@ void ServerCore::FillInMethods(observe::wire::Snapshot::Builder snapshot,
   }
 }
 
-observe::wire::Server::State ServerCore::WireState() const {
-  return phase_ == Phase::kServing    ? observe::wire::Server::State::SERVING
-         : phase_ == Phase::kDraining ? observe::wire::Server::State::DRAINING
-                                      : observe::wire::Server::State::DOWN;
-}
-
-void ServerCore::FillInServer(observe::wire::Server::Builder server) const {
+void ServerSnapshot::FillInServer(observe::wire::Server::Builder server) const {
   server.setStartedUnixNs(absl::ToUnixNanos(made_));
-  const std::vector<std::string> addresses = this->addresses();
+  const std::vector<std::string> addresses = of_.listeners.addresses();
   auto listening = server.initAddresses(static_cast<unsigned>(addresses.size()));
   for (unsigned i = 0; i < listening.size(); ++i) listening.set(i, addresses[i].c_str());
-  server.setWhyNotRdma(why_not_rdma().c_str());
-  server.setConnectionsMax(options_.connections_max);
-  server.setConnectionsPerHostMax(options_.connections_per_host_max);
-  server.setHasCredentials(options_.credentials.has_value());
-  {
-    absl::MutexLock lock(&mutex_);
-    server.setState(WireState());
-  }
+  server.setWhyNotRdma(of_.listeners.why_not_rdma().c_str());
+  server.setConnectionsMax(of_.options.connections_max);
+  server.setConnectionsPerHostMax(of_.options.connections_per_host_max);
+  server.setHasCredentials(of_.options.credentials.has_value());
   std::vector<std::string> names;
-  for (const auto& [id, interface] : serving_->methods.interfaces()) names.emplace_back(interface.name);
+  for (const auto& [id, interface] : of_.methods.interfaces()) names.emplace_back(interface.name);
   std::sort(names.begin(), names.end());
   auto services = server.initServices(static_cast<unsigned>(names.size()));
   for (unsigned i = 0; i < services.size(); ++i) services.set(i, names[i].c_str());
 }
 
-void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
+void ServerSnapshot::FillIn(observe::wire::Snapshot::Builder snapshot) const {
   HAWSER_CHECK(!transport::Poller::ThisThreadHoldsOne(),
                "Server::FillIn() was called on a poller, which it would wait for");
-  const std::vector<NamedPoller> pollers = AllServing();
-  const PollerReports reports = GatherReports(pollers);
-  snapshot.setTakenUnixNs(absl::ToUnixNanos(environment_.Now()));
+  const std::vector<ServerPollers::Named> pollers = of_.pollers.NamedServing();
+  std::vector<PollerReporter*> reporters;
+  for (const ServerPollers::Named& poller : pollers) reporters.push_back(&poller.serving->reporter());
+  const PollerReports reports = PollerReporter::Gather(reporters);
+  snapshot.setTakenUnixNs(absl::ToUnixNanos(of_.environment.Now()));
   FillInOfProcess(snapshot);
   observe::wire::Server::Builder server = snapshot.initServer();
   FillInServer(server);
-  const ServerStats totals = stats();
+  const ServerStats totals = Stats();
   server.setConnectionsOpen(totals.connections);
   server.setCallsRunning(totals.calls_running);
   server.setCallsTotal(totals.calls_total);
   FillInMethods(snapshot, pollers, reports);
   std::vector<std::string> fabrics;
-  for (const NamedPoller& poller : pollers) fabrics.push_back(poller.fabric);
+  for (const ServerPollers::Named& poller : pollers) fabrics.push_back(poller.fabric);
   FillInConnections(fabrics, reports, snapshot);
   FillInCalls(reports, snapshot);
+  FillInPollers(snapshot, pollers, reports);
+  FillInPools(snapshot);
+  of_.credentials.FillIn(snapshot.initTls());
+  FillInRefusals(snapshot, totals);
+  FillInSettings(snapshot);
+}
 
+void ServerSnapshot::FillInPollers(observe::wire::Snapshot::Builder snapshot,
+                                   const std::vector<ServerPollers::Named>& pollers,
+                                   const PollerReports& reports) const {
   std::vector<SlowCalls::Call> slowest;
-  auto poller_list = snapshot.initPollers(static_cast<unsigned>(pollers.size()));
-  for (unsigned i = 0; i < poller_list.size(); ++i) {
-    const NamedPoller& named = pollers[i];
-    poller_list[i].setName(named.name.c_str());
-    poller_list[i].setFabric(named.fabric.c_str());
-    poller_list[i].setReadBytesMax(named.serving->poller.read_budget().bytes_max());
-    FillInPoller(named.serving->poller, reports[i].get(), poller_list[i]);
-    const std::vector<SlowCalls::Call> slow = named.serving->counters.slow_calls.Take(environment_.NowNs());
+  auto list = snapshot.initPollers(static_cast<unsigned>(pollers.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    const ServerPollers::Named& named = pollers[i];
+    list[i].setName(named.name.c_str());
+    list[i].setFabric(named.fabric.c_str());
+    list[i].setReadBytesMax(named.serving->poller().read_budget().bytes_max());
+    FillInPoller(named.serving->poller(), reports[i].get(), list[i]);
+    const std::vector<SlowCalls::Call> slow =
+        named.serving->counters().slow_calls.Take(of_.environment.NowNs());
     slowest.insert(slowest.end(), slow.begin(), slow.end());
   }
   FillInSlowest(std::move(slowest), snapshot);
-  FillInPools(snapshot);
-  FillInTls(snapshot.initTls());
+}
+
+void ServerSnapshot::FillInRefusals(observe::wire::Snapshot::Builder snapshot,
+                                    const ServerStats& totals) const {
   auto refusals = snapshot.initRefusals(kViolationCount + 1);
   for (unsigned i = 0; i < kViolationCount; ++i) {
     const auto violation = static_cast<Violation>(i);
@@ -174,19 +158,12 @@ void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
     refusals[i].setCount(totals.violations[violation]);
   }
   refusals[kViolationCount].setReason("no room");
-  refusals[kViolationCount].setCount(refused_connections_.load(std::memory_order_relaxed));
-  FillInSettings(snapshot);
+  refusals[kViolationCount].setCount(of_.clients.refused());
 }
 
-void ServerCore::FillInPools(observe::wire::Snapshot::Builder snapshot) const {
-  std::vector<std::pair<std::string, std::shared_ptr<transport::Runtime>>> runtimes;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [scheme_and_device, pollers] : pollers_) {
-      const auto& [scheme, device] = scheme_and_device;
-      runtimes.emplace_back(absl::StrCat(scheme, device.empty() ? "" : " ", device), pollers->runtime);
-    }
-  }
+void ServerSnapshot::FillInPools(observe::wire::Snapshot::Builder snapshot) const {
+  const std::vector<std::pair<std::string, std::shared_ptr<transport::Runtime>>> runtimes =
+      of_.pollers.NamedRuntimes();
   auto list = snapshot.initPools(static_cast<unsigned>(runtimes.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
     const auto& [name, runtime] = runtimes[i];
@@ -205,38 +182,29 @@ void ServerCore::FillInPools(observe::wire::Snapshot::Builder snapshot) const {
   }
 }
 
-void ServerCore::FillInTls(observe::wire::Tls::Builder out) const {
-  absl::MutexLock lock(&mutex_);
-  if (tls_ == nullptr) return;
-  const tls::Context::Handshakes handshakes = tls_->handshakes(tls::Side::kServer);
-  out.setFull(handshakes.full);
-  out.setResumed(handshakes.resumed);
-  out.setFailed(handshakes.failed);
-}
-
-void ServerCore::FillInSettings(observe::wire::Snapshot::Builder snapshot) const {
-  const transport::ConnectionOptions& connection = options_.connection;
+void ServerSnapshot::FillInSettings(observe::wire::Snapshot::Builder snapshot) const {
+  const transport::ConnectionOptions& connection = of_.options.connection;
   const std::pair<const char*, std::string> settings[] = {
-      {"ServerOptions::pollers", absl::StrCat(options_.pollers)},
-      {"ServerOptions::executor", options_.executor ? "given" : "none: handlers run on pollers"},
-      {"ServerOptions::credentials", options_.credentials.has_value() ? "given" : "none"},
-      {"ServerOptions::authorize", options_.authorize ? "given" : "none"},
-      {"ServerOptions::interceptors", absl::StrCat(options_.interceptors.size())},
-      {"ServerOptions::handler_grace", absl::FormatDuration(options_.handler_grace)},
-      {"ServerOptions::connections_max", absl::StrCat(options_.connections_max)},
-      {"ServerOptions::connections_per_host_max", absl::StrCat(options_.connections_per_host_max)},
+      {"ServerOptions::pollers", absl::StrCat(of_.options.pollers)},
+      {"ServerOptions::executor", of_.options.executor ? "given" : "none: handlers run on pollers"},
+      {"ServerOptions::credentials", of_.options.credentials.has_value() ? "given" : "none"},
+      {"ServerOptions::authorize", of_.options.authorize ? "given" : "none"},
+      {"ServerOptions::interceptors", absl::StrCat(of_.options.interceptors.size())},
+      {"ServerOptions::handler_grace", absl::FormatDuration(of_.options.handler_grace)},
+      {"ServerOptions::connections_max", absl::StrCat(of_.options.connections_max)},
+      {"ServerOptions::connections_per_host_max", absl::StrCat(of_.options.connections_per_host_max)},
       {"ServerOptions::proof_ports",
-       options_.proof_ports.first == 0
+       of_.options.proof_ports.first == 0
            ? "any"
-           : absl::StrCat(options_.proof_ports.first, " to ", options_.proof_ports.last)},
-      {"ServerOptions::reflection", options_.reflection ? "true" : "false"},
-      {"ServerOptions::health", options_.health ? "true" : "false"},
-      {"ServerOptions::introspection", options_.introspection == Introspection::kNever ? "never"
-                                       : options_.introspection == Introspection::kThisMachine
+           : absl::StrCat(of_.options.proof_ports.first, " to ", of_.options.proof_ports.last)},
+      {"ServerOptions::reflection", of_.options.reflection ? "true" : "false"},
+      {"ServerOptions::health", of_.options.health ? "true" : "false"},
+      {"ServerOptions::introspection", of_.options.introspection == Introspection::kNever ? "never"
+                                       : of_.options.introspection == Introspection::kThisMachine
                                            ? "this machine"
                                            : "everyone"},
-      {"ServerOptions::perf", options_.perf ? "true" : "false"},
-      {"BufferPoolOptions::limit_bytes", absl::StrCat(options_.pool.limit_bytes)},
+      {"ServerOptions::perf", of_.options.perf ? "true" : "false"},
+      {"BufferPoolOptions::limit_bytes", absl::StrCat(of_.options.pool.limit_bytes)},
       {"ConnectionOptions::slots", absl::StrCat(connection.slots)},
       {"ConnectionOptions::receive_buffer_bytes", absl::StrCat(connection.receive_buffer_bytes)},
       {"ConnectionOptions::message_bytes_max", absl::StrCat(connection.message_bytes_max)},

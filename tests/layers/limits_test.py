@@ -13,7 +13,7 @@ import unittest
 LIMITS = [
     ("connections", "rpc/options.h", ["connections_max"]),
     ("connections of one host", "rpc/options.h", ["connections_per_host_max"]),
-    ("connections that a poller", "rpc/server/server_clients.cc", ["kWaitingMax", "kWaitingOfHostMax"]),
+    ("connections that a poller", "rpc/server/serving_poller.cc", ["kWaitingMax", "kWaitingOfHostMax"]),
     ("clients that have sent no message", "rpc/server/admission.cc", ["kNewcomersMax", "kNewcomersPerHostMax"]),
     ("TCP connections without", "transport/fabric/tcp/options.h", ["half_open_max", "half_open_per_host_max"]),
     ("registered memory", "transport/memory/buffer_pool.h", ["limit_bytes"]),
