@@ -1,5 +1,9 @@
 #include "hawser/rpc/server_context.h"
 
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,11 +11,34 @@
 #include "hawser/rpc/serving/server_call.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
+#include "hawser/rpc/wire/no_channel.h"
 #include "hawser/rpc/wire/read_limits.h"
 #include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser {
+namespace {
+
+// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more
+// (transport/memory/size_class.h).
+constexpr uint64_t kKeptBeside = 512;
+// A smaller copy would not fill the smallest buffer of the pool.
+constexpr size_t kRegisteredCopyMin = 1024;
+
+// A null pointer that says why it is null.
+[[gnu::cold]] std::shared_ptr<Channel> NoPeer(const Method& method, internal::ServingConnection& connection) {
+  const bool offered = connection.serving().gate != nullptr;
+  const char* const why =
+      offered ? "the handler is of a service that a client offers; call the server with the client's channel"
+              : "the client offers no services (ChannelOptions::services), or is connected for its own calls "
+                "only";
+  return internal::NullChannel(
+      {connection.runtime(), &connection.poller(), connection.peer_address(),
+       absl::StrCat("the stub has no channel: ServerContext::peer() returned null in the handler of ",
+                    method.name, ", because ", why)});
+}
+
+}  // namespace
 
 capnp::AnyPointer::Reader ServerContext::request_root() {
   return internal::Root(call_->request(), call_->connection().serving().read);
@@ -67,7 +94,7 @@ const PeerIdentity& ServerContext::peer_identity() const { return call_->connect
 
 std::shared_ptr<Channel> ServerContext::peer() const {
   std::shared_ptr<Channel> peer = call_->connection().peer();
-  return peer != nullptr ? peer : call_->NoPeer();
+  return peer != nullptr ? peer : NoPeer(method(), call_->connection());
 }
 
 DeferredCall ServerContext::Defer() {
@@ -76,7 +103,43 @@ DeferredCall ServerContext::Defer() {
   return DeferredCall(this);
 }
 
-KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) { return call_->KeepBytes(bytes); }
+KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) {
+  if (bytes.size() == 0) return {};
+  const size_t padded = (bytes.size() + 7) & ~size_t{7};
+  const uint64_t memory_max = bytes.size() + bytes.size() / 4 + kKeptBeside;
+  transport::IncomingMessage& request = call_->request();
+  const absl::Span<const uint8_t> sink = request.sink_bytes();
+  const bool in_sink = bytes.begin() >= sink.data() && bytes.begin() + padded <= sink.data() + sink.size();
+  // Attach() would copy other values each time.
+  const auto can_be_attached = [&] {
+    return reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(uint64_t) == 0 &&
+           std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; });
+  };
+  if (in_sink && sink.size() <= memory_max && can_be_attached())
+    return {bytes, request.ShareSink(), sink.size()};
+  KeptBytes kept;
+  uint8_t* copy = nullptr;
+  if (padded >= kRegisteredCopyMin) {
+    transport::Shortage why;
+    // Never registers a large buffer on this thread.
+    transport::Lease lease = call_->connection().poller().messages().buffers().TryAcquire(padded, why);
+    if (lease && lease.size_bytes() <= memory_max) {
+      copy = lease.data();
+      kept.memory_bytes = lease.size_bytes();
+      kept.owner = std::make_shared<const transport::Lease>(std::move(lease));
+    }
+  }
+  if (copy == nullptr) {
+    auto words = std::make_shared_for_overwrite<uint64_t[]>(padded / sizeof(uint64_t));
+    copy = reinterpret_cast<uint8_t*>(words.get());
+    kept.memory_bytes = padded;
+    kept.owner = std::move(words);
+  }
+  memset(copy + padded - sizeof(uint64_t), 0, sizeof(uint64_t));
+  memcpy(copy, bytes.begin(), bytes.size());
+  kept.bytes = capnp::Data::Reader(copy, bytes.size());
+  return kept;
+}
 
 std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
 

@@ -95,8 +95,9 @@ class SlowCalls {
 };
 
 // What a poller counts of the calls that it serves: each call ends in ServingConnection::CountEnd() or
-// CountFailure(), and a snapshot reads it (server_snapshot.cc). Memory for a method is taken at its first
-// call, some 2 KiB, so that a server of a thousand methods does not pay for those that are never called.
+// CountFailure(), and a snapshot reads it (rpc/server/server_snapshot.h). Memory for a method is taken at its
+// first call, some 2 KiB, so that a server of a thousand methods does not pay for those that are never
+// called.
 // Thread: written on the poller, read from any.
 class ServingCounters {
  public:
@@ -116,6 +117,13 @@ class ServingCounters {
   // in the turn have waited until then.
   int64_t handler_end_ns = 0;
 
+  // A call of the method that `counts` are of ends with `code`, `all_ns` after it came. True: it may be one
+  // of the slowest, and the caller adds it to `slow_calls`. On the poller.
+  bool CountEnd(MethodCounts& counts, absl::StatusCode code, int64_t all_ns, int64_t now_ns) {
+    counts.ended[StatusIndex(code)].Add();
+    counts.latency.Add(all_ns);
+    return slow_calls.Wants(all_ns, now_ns);
+  }
   // On the poller.
   MethodCounts& ForMethod(size_t index) {
     MethodCounts* const counts = of_method_[index].load(std::memory_order_relaxed);

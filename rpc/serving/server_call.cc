@@ -1,7 +1,5 @@
 #include "hawser/rpc/serving/server_call.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -10,19 +8,9 @@
 #include "hawser/base/probe.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
-#include "hawser/rpc/wire/no_channel.h"
 #include "hawser/transport/log/peer_log.h"
 
 namespace hawser::internal {
-namespace {
-
-// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more
-// (transport/memory/size_class.h).
-constexpr uint64_t kKeptBeside = 512;
-// A smaller copy would not fill the smallest buffer of the pool.
-constexpr size_t kRegisteredCopyMin = 1024;
-
-}  // namespace
 
 // What an executor gets: runs the handler when called. If the executor destroys it without a call, the call
 // is answered with an error.
@@ -47,7 +35,7 @@ class ServerCall::Ticket {
       const HandlerGate::Entry inside(call->connection_.serving().handlers);
       if (!inside) {
         status = absl::UnavailableError("the server has ended");
-      } else if (call->cancelled_.load(std::memory_order_acquire)) {
+      } else if (call->cancel_.cancelled()) {
         status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
       } else {
         call->began_ns_.store(call->connection_.poller().environment().NowNs(), std::memory_order_relaxed);
@@ -146,9 +134,8 @@ void ServerCall::ResetMore() {
   began_ns_.store(0, std::memory_order_relaxed);
   returned_ns_.store(0, std::memory_order_relaxed);
   answered_.store(false, std::memory_order_relaxed);
-  cancelled_.store(false, std::memory_order_relaxed);
   stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
-  ForgetOnCancel();
+  cancel_.Reset();
 }
 
 // ---- The handler and its end.
@@ -209,7 +196,7 @@ inline absl::Status ServerCall::RunHandler() {
 
 void ServerCall::EndInterception(const absl::Status& status) {
   if (!connection_.poller().usable_in_this_process()) return;
-  ForgetOnCancel();  // Its callback must not start after OnEnd().
+  cancel_.Forget();  // Its callback must not start after OnEnd().
   // The destructor of a server waits for this. If it has given up the call, OnEnd() runs all the same.
   const HandlerGate::Entry inside(connection_.serving().handlers);
   interception_.End(connection_.poller(), method().name, status);
@@ -231,7 +218,7 @@ void ServerCall::HandlerHasDeferred(absl::Status status) {
 
 void ServerCall::Finish(absl::Status status) {
   if (connection_.poller().Held()) return FinishHere(status);
-  ForgetOnCancel();
+  cancel_.Forget();
   status_ = std::move(status);
   Post(&answer_item_);
 }
@@ -240,7 +227,7 @@ void ServerCall::Finish(absl::Status status) {
   connection_.Answer(*this, status);
   if (refs_.load(std::memory_order_acquire) == 1) [[likely]]
     return connection_.Recycle(*this);
-  ForgetOnCancel();  // The OnCancel() callback is due, and must not start any more.
+  cancel_.Forget();  // The OnCancel() callback is due, and must not start any more.
   Unref();
 }
 
@@ -270,7 +257,7 @@ void ServerCall::FinishOnce(absl::Status status, bool by_handler) {
   errs_after_defer_ = by_handler;
   if (interception_.begun()) [[unlikely]]
     EndInterception(status);
-  ForgetOnCancel();
+  cancel_.Forget();
   status_ = std::move(status);
   refs_.fetch_add(1, std::memory_order_relaxed);
   Post(&answer_item_);
@@ -302,65 +289,16 @@ Metadata& ServerCall::reply_metadata() {
   return *reply_metadata_;
 }
 
-KeptBytes ServerCall::KeepBytes(capnp::Data::Reader bytes) {
-  if (bytes.size() == 0) return {};
-  const size_t padded = (bytes.size() + 7) & ~size_t{7};
-  const uint64_t memory_max = bytes.size() + bytes.size() / 4 + kKeptBeside;
-  const absl::Span<const uint8_t> sink = request_->sink_bytes();
-  const bool in_sink = bytes.begin() >= sink.data() && bytes.begin() + padded <= sink.data() + sink.size();
-  // Attach() would copy other values each time.
-  const auto can_be_attached = [&] {
-    return reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(uint64_t) == 0 &&
-           std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; });
-  };
-  if (in_sink && sink.size() <= memory_max && can_be_attached())
-    return {bytes, request_->ShareSink(), sink.size()};
-  KeptBytes kept;
-  uint8_t* copy = nullptr;
-  if (padded >= kRegisteredCopyMin) {
-    transport::Shortage why;
-    // Never registers a large buffer on this thread.
-    transport::Lease lease = connection_.poller().messages().buffers().TryAcquire(padded, why);
-    if (lease && lease.size_bytes() <= memory_max) {
-      copy = lease.data();
-      kept.memory_bytes = lease.size_bytes();
-      kept.owner = std::make_shared<const transport::Lease>(std::move(lease));
-    }
-  }
-  if (copy == nullptr) {
-    auto words = std::make_shared_for_overwrite<uint64_t[]>(padded / sizeof(uint64_t));
-    copy = reinterpret_cast<uint8_t*>(words.get());
-    kept.memory_bytes = padded;
-    kept.owner = std::move(words);
-  }
-  memset(copy + padded - sizeof(uint64_t), 0, sizeof(uint64_t));
-  memcpy(copy, bytes.begin(), bytes.size());
-  kept.bytes = capnp::Data::Reader(copy, bytes.size());
-  return kept;
-}
-
 std::shared_ptr<const void> ServerCall::KeepRequest() {
   NoteMore();
   if (kept_request_ == nullptr) kept_request_ = std::move(own_request_);
   return kept_request_;
 }
 
-std::shared_ptr<Channel> ServerCall::NoPeer() const {
-  const bool offered = connection_.serving().gate != nullptr;
-  const char* const why =
-      offered ? "the handler is of a service that a client offers; call the server with the client's channel"
-              : "the client offers no services (ChannelOptions::services), or is connected for its own calls "
-                "only";
-  return NullChannel(
-      {connection_.runtime(), &connection_.poller(), connection_.peer_address(),
-       absl::StrCat("the stub has no channel: ServerContext::peer() returned null in the handler of ",
-                    method().name, ", because ", why)});
-}
-
 // ---- Deadline and cancellation.
 
 absl::Duration ServerCall::TimeRemaining() const {
-  if (cancelled_.load(std::memory_order_acquire)) return absl::ZeroDuration();
+  if (cancel_.cancelled()) return absl::ZeroDuration();
   if (deadline_ns_ == transport::kNever) return absl::InfiniteDuration();
   return absl::Nanoseconds(std::max<int64_t>(0, deadline_ns_ - connection_.poller().environment().NowNs()));
 }
@@ -370,12 +308,7 @@ bool ServerCall::cancelled() const { return TimeRemaining() == absl::ZeroDuratio
 
 void ServerCall::OnCancel(absl::AnyInvocable<void()> callback) {
   NoteMore();
-  {
-    absl::MutexLock lock(&cancel_mutex_);
-    on_cancel_.swap(callback);  // The previous callback is destroyed after the lock is released.
-    has_on_cancel_.store(true, std::memory_order_relaxed);
-    if (!cancelled_.load(std::memory_order_relaxed) || std::exchange(on_cancel_is_due_, true)) return;
-  }
+  if (!cancel_.SwapCallback(callback)) return;
   refs_.fetch_add(1, std::memory_order_relaxed);
   Post(&cancel_item_);
 }
@@ -384,28 +317,14 @@ void ServerCall::RunCancelSoon() { connection_.RunOnCancelSoon(*this); }
 
 std::shared_ptr<CancelScope> ServerCall::Scope() {
   NoteMore();
-  std::shared_ptr<CancelScope> scope;
-  {
-    absl::MutexLock lock(&cancel_mutex_);
-    if (scope_ == nullptr) scope_ = std::make_shared<CancelScope>(trace_);
-    scope = scope_;
-    has_on_cancel_.store(true, std::memory_order_relaxed);
-    if (!cancelled_.load(std::memory_order_relaxed)) return scope;
-  }
-  scope->Cancel();
-  return scope;
+  return cancel_.Scope(trace_);
 }
 
+// The call is not answered yet, so its refs_ do not end meanwhile.
 void ServerCall::Cancel() {
   NoteMore();
-  {
-    absl::MutexLock lock(&cancel_mutex_);
-    cancelled_.store(true, std::memory_order_release);
-    if (on_cancel_ == nullptr && scope_ == nullptr) return;
-    due_scope_ = scope_;
-    on_cancel_is_due_ = true;
-    refs_.fetch_add(1, std::memory_order_relaxed);
-  }
+  if (!cancel_.Cancel()) return;
+  refs_.fetch_add(1, std::memory_order_relaxed);
   if (connection_.poller().MayCallOut()) return RunOnCancel();
   connection_.RunOnCancelSoon(*this);
 }
@@ -417,46 +336,8 @@ void ServerCall::Abandon(transport::HeldByHost request_memory) {
 }
 
 void ServerCall::RunOnCancel() {
-  std::shared_ptr<CancelScope> scope;
-  {
-    absl::MutexLock lock(&cancel_mutex_);
-    scope = std::move(due_scope_);
-  }
-  // First: a cancelled call's callback may finish this call, or set another OnCancel() callback.
-  if (scope != nullptr) scope->Cancel();
-  absl::AnyInvocable<void()> callback;
-  {
-    absl::MutexLock lock(&cancel_mutex_);
-    on_cancel_is_due_ = false;
-    callback = std::exchange(on_cancel_, nullptr);
-  }
-  if (callback) CallOnCancel(callback);
-  {
-    const transport::Poller::NoCallOut wait(connection_.poller());
-    callback = nullptr;  // It may own the DeferredCall.
-  }
+  cancel_.Run(connection_.serving(), connection_.poller(), entry_->method->name);
   Unref();
-}
-
-// The callback may use the service, which may be destroyed once its server, or its channel, has ended.
-void ServerCall::CallOnCancel(absl::AnyInvocable<void()>& callback) {
-  const HandlerGate::Entry inside(connection_.serving().handlers);
-  CallbackGate* const gate = connection_.serving().gate.get();
-  if (!inside || (gate != nullptr && !gate->Enter())) return;
-  const transport::Poller::CallOut out(connection_.poller(), "the OnCancel() callback of",
-                                       entry_->method->name);
-  CallUser("the OnCancel() callback of", entry_->method->name, [&] { callback(); });
-  if (gate != nullptr) gate->Leave();
-}
-
-void ServerCall::ForgetOnCancel() {
-  if (!has_on_cancel_.load(std::memory_order_relaxed)) return;
-  has_on_cancel_.store(false, std::memory_order_relaxed);
-  absl::AnyInvocable<void()> callback;  // Destroyed after the lock is released.
-  std::shared_ptr<CancelScope> scope;
-  absl::MutexLock lock(&cancel_mutex_);
-  callback = std::exchange(on_cancel_, nullptr);
-  scope = std::move(scope_);
 }
 
 }  // namespace hawser::internal

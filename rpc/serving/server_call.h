@@ -5,15 +5,14 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/metadata.h"
+#include "hawser/rpc/method_table.h"
 #include "hawser/rpc/server_context.h"
-#include "hawser/rpc/service.h"
+#include "hawser/rpc/serving/call_cancel.h"
 #include "hawser/rpc/serving/serving_connection.h"
 #include "hawser/rpc/wire/cancel_scope.h"
 #include "hawser/rpc/wire/interception.h"
@@ -123,14 +122,11 @@ class ServerCall {
   void OnCancel(absl::AnyInvocable<void()> callback);
   bool deferred() const { return deferred_; }
   void Defer();
-  KeptBytes KeepBytes(capnp::Data::Reader bytes);
   std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);
   // The scope of the calls that the handler makes to answer this one.
   std::shared_ptr<CancelScope> Scope();
   ServingConnection& connection() { return connection_; }
-  // For ServerContext::peer(): a null pointer that says why it is null.
-  [[gnu::cold]] std::shared_ptr<Channel> NoPeer() const;
 
   ServerCall* next_free = nullptr;  // The connection's.
 
@@ -169,8 +165,6 @@ class ServerCall {
   // On the poller.
   void FinishHere(const absl::Status& status);
   void FinishOnce(absl::Status status, bool by_handler);
-  void CallOnCancel(absl::AnyInvocable<void()>& callback);
-  void ForgetOnCancel();
   void RunAnswer();
   void RunRecycle();
   void RunCancelSoon();
@@ -197,25 +191,19 @@ class ServerCall {
   Interception interception_;
   TraceRef trace_;          // That of the handler's calls.
   bool is_traced_ = false;  // The request came with a trace.
-  absl::Status status_;     // The answer's, on the way to the poller.
-  bool deferred_ = false;   // Used on the handler's thread.
-  bool has_more_ = false;   // See NoteMore().
+  // Here, as small as they are, so that there is no hole before cancel_, which is aligned to 16 bytes.
+  std::atomic<bool> answered_{false};
+  std::atomic<HandlerStage> stage_{HandlerStage::kRunning};
+  absl::Status status_;    // The answer's, on the way to the poller.
+  bool deferred_ = false;  // Used on the handler's thread.
+  bool has_more_ = false;  // See NoteMore().
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the
   // DeferredCall's thread.
   bool errs_after_defer_ = false;
   // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an
   // OnCancel() callback that is due.
   std::atomic<int> refs_{0};
-  std::atomic<bool> answered_{false};
-  std::atomic<bool> cancelled_{false};
-  std::atomic<HandlerStage> stage_{HandlerStage::kRunning};
-  std::atomic<bool> has_on_cancel_{false};  // A callback, or a scope: calls without one need no lock.
-  absl::Mutex cancel_mutex_;
-  absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(cancel_mutex_);
-  bool on_cancel_is_due_ ABSL_GUARDED_BY(cancel_mutex_) = false;
-  std::shared_ptr<CancelScope> scope_ ABSL_GUARDED_BY(cancel_mutex_);  // Null: no call was made for it.
-  // Kept for RunOnCancel(), which may come after the answer.
-  std::shared_ptr<CancelScope> due_scope_ ABSL_GUARDED_BY(cancel_mutex_);
+  CallCancel cancel_;
   Item<&ServerCall::RunAnswer> answer_item_;
   Item<&ServerCall::RunRecycle> recycle_item_;
   Item<&ServerCall::RunCancelSoon> cancel_item_;

@@ -1,6 +1,6 @@
 #include "hawser/rpc/serving/serving_connection.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <utility>
 
@@ -8,7 +8,6 @@
 #include "hawser/base/check.h"
 #include "hawser/base/probe.h"
 #include "hawser/rpc/serving/server_call.h"
-#include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/envelope.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/tracing.h"
@@ -22,39 +21,71 @@ namespace {
 // starts new ones in the same slots, and each handler keeps the memory of its request.
 constexpr size_t kAbandonedPerSlotMax = 2;
 
-// How much of an error's text is sent if there is no memory for all of it.
-constexpr size_t kShortMessage = 256;
-
 constexpr uint64_t kMinusOne = ~uint64_t{0};
 
+// "12 s": the time since it arrived.
+std::string AgeOf(const ServerCall& call, int64_t now_ns) {
+  return transport::RoughDuration(absl::Nanoseconds(now_ns - call.started_ns()));
+}
+
+// `cancelled`; DeadlineExceeded with its text if the deadline of `call` has passed: a handler that stops at
+// the deadline may return Cancelled, and that answer may arrive before the caller's own timer fires.
+absl::Status WhyCancelled(const ServerCall& call, int64_t now_ns, const absl::Status& cancelled) {
+  if (now_ns < call.deadline_ns()) return cancelled;
+  absl::Status expired(absl::StatusCode::kDeadlineExceeded, cancelled.message());
+  cancelled.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { expired.SetPayload(url, payload); });
+  return expired;
+}
+
+void DescribeState(const transport::Connection& connection, ConnectionReport& report) {
+  report.state = connection.StateName();
+  report.slots = connection.agreed().slots;
+  report.slots_given = connection.slots_given();
+  report.slots_wanted = connection.slots_wanted();
+  report.receives_posted = connection.receives_posted();
+}
+
+CallReport ReportOf(const ServerCall& call, HandlerStage stage, int64_t now_ns, const std::string& peer,
+                    std::string identity) {
+  return {.method = call.method().name,
+          .peer = peer,
+          .identity = std::move(identity),
+          .stage = NameOf(stage),
+          .age_ns = now_ns - call.started_ns(),
+          .deadline_in_ns = call.deadline_ns() == transport::kNever ? -1 : call.deadline_ns() - now_ns,
+          .request_bytes = call.request_bytes(),
+          .id = call.Id()};
+}
+
+// Without what the connection adds. `handler_end_ns`: see ServerCall::TimesOf().
+SlowCalls::Call SlowCallOf(const ServerCall& call, int64_t all_ns, int64_t handler_end_ns) {
+  const ServerCall::Times times = call.TimesOf(all_ns, handler_end_ns);
+  SlowCalls::Call slow;
+  slow.method = call.method().name;
+  slow.id = call.Id();
+  slow.queued_ns = times.queued_ns;
+  slow.handler_ns = times.handler_ns;
+  slow.deferred_ns = times.deferred_ns;
+  slow.all_ns = all_ns;
+  return slow;
+}
+
+absl::Status TooManyAbandoned(size_t count, const ServerCall& oldest, int64_t now_ns) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      count, " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
+      oldest.method().name, ", for ", AgeOf(oldest, now_ns),
+      "; handlers have to end when ServerContext::cancelled() says so"));
+}
+
+// A bug of ours: `how` one of the `slots` was used.
+[[noreturn, gnu::noinline, gnu::cold]] void SlotMisused(transport::ExchangeId id, const char* how,
+                                                        size_t slots, const std::string& peer) {
+  HAWSER_CHECK(false, "slot ", id.slot, " of ", slots, " ", how, ", connection to ", peer);
+  std::abort();
+}
+
 }  // namespace
-
-// The error response of a connection that uses the pool's reserve. It is notified when that response has been
-// sent and acknowledged.
-class ServingConnection::ReserveUse {
- public:
-  explicit ReserveUse(ServingConnection& connection) : connection_(&connection) {}
-
-  bool under_way() const { return under_way_; }
-  // For the message to own. `self` points to this.
-  static std::shared_ptr<const void> Start(const std::shared_ptr<ReserveUse>& self) {
-    self->under_way_ = true;
-    return std::shared_ptr<const void>(self.get(), [self](const void*) { self->OnEnded(); });
-  }
-  void ConnectionGone() { connection_ = nullptr; }
-
- private:
-  // This runs inside the handling of a completion.
-  void OnEnded() {
-    under_way_ = false;
-    if (connection_ == nullptr || connection_->owed_.empty()) return;
-    transport::Poller& poller = connection_->poller_;
-    poller.timers().Set(connection_->owed_timer_, poller.now_ns());
-  }
-
-  ServingConnection* connection_;
-  bool under_way_ = false;
-};
 
 ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                                      std::shared_ptr<const Serving> serving, ServingCounters& counters,
@@ -64,45 +95,39 @@ ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime
       serving_(std::move(serving)),
       counters_(counters),
       owner_(owner),
-      reserve_use_(std::make_shared<ReserveUse>(*this)),
-      owed_timer_([this] {
-        transport::Shortage why;
-        if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
-      }),
+      errors_(poller),
       cancel_timer_([this] { OnCancelTimer(); }) {}
 
-ServingConnection::~ServingConnection() { reserve_use_->ConnectionGone(); }
+ServingConnection::~ServingConnection() = default;
 
 absl::Status ServingConnection::Dial(const SocketAddress& address,
                                      const transport::ConnectionOptions& options,
                                      const transport::Handshake& hello, absl::Duration connect_timeout,
                                      const transport::Security& security) {
   poller_.AssertHeld();
-  absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this, security);
-  if (!connection.ok()) return connection.status();
-  Opened(*connection, options);
-  return absl::OkStatus();
+  return Open(
+      transport::Connection::Dial(poller_, address, options, hello, connect_timeout, *this, this, security),
+      options);
 }
 
 absl::Status ServingConnection::Accept(transport::PeerRequest request,
                                        const transport::ConnectionOptions& options,
                                        const transport::SessionToken& session) {
   poller_.AssertHeld();
-  absl::StatusOr<transport::Connection*> connection =
-      transport::Connection::Accept(poller_, std::move(request), options, session, *this, this);
-  if (!connection.ok()) return connection.status();
-  Opened(*connection, options);
-  return absl::OkStatus();
+  return Open(transport::Connection::Accept(poller_, std::move(request), options, session, *this, this),
+              options);
 }
 
-void ServingConnection::Opened(transport::Connection* connection,
-                               const transport::ConnectionOptions& options) {
-  connection_ = connection;
-  number_ = connection->number();
-  peer_address_ = connection->peer();
-  peer_identity_ = connection->peer_identity();
+absl::Status ServingConnection::Open(absl::StatusOr<transport::Connection*> connection,
+                                     const transport::ConnectionOptions& options) {
+  if (!connection.ok()) return connection.status();
+  connection_ = *connection;
+  errors_.Open(*connection_);
+  number_ = connection_->number();
+  peer_address_ = connection_->peer();
+  peer_identity_ = connection_->peer_identity();
   by_slot_.resize(options.slots);
+  return absl::OkStatus();
 }
 
 void ServingConnection::Drain() {
@@ -116,17 +141,13 @@ void ServingConnection::Close(const absl::Status& why) {
   if (connection_ != nullptr) connection_->Close(why);
 }
 
-std::string ServingConnection::AgeOf(const ServerCall& call) const {
-  return transport::RoughDuration(absl::Nanoseconds(poller_.now_ns() - call.started_ns()));
-}
-
 std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) const {
   poller_.AssertHeld();
   std::vector<std::string> texts;
   for (const auto& call : calls_) {
-    if (call->is_free()) continue;
-    if (call->stage() != stage) continue;
-    texts.push_back(absl::StrCat(call->method().name, ", ", call->Name(), ", ", AgeOf(*call), " old"));
+    if (call->is_free() || call->stage() != stage) continue;
+    texts.push_back(
+        absl::StrCat(call->method().name, ", ", call->Name(), ", ", AgeOf(*call, poller_.now_ns()), " old"));
   }
   return texts;
 }
@@ -151,25 +172,10 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
     ++report.running[call->method().name];
     const HandlerStage stage = call->stage();
     if (stage == HandlerStage::kQueued) ++report.calls_queued;
-    const int64_t age_ns = now_ns - call->started_ns();
-    if (!report.WantsCall(age_ns)) continue;
-    report.AddCall(
-        {.method = call->method().name,
-         .peer = peer_address_,
-         .identity = IdentityText(),
-         .stage = NameOf(stage),
-         .age_ns = age_ns,
-         .deadline_in_ns = call->deadline_ns() == transport::kNever ? -1 : call->deadline_ns() - now_ns,
-         .request_bytes = call->request_bytes(),
-         .id = call->Id()});
+    if (!report.WantsCall(now_ns - call->started_ns())) continue;
+    report.AddCall(ReportOf(*call, stage, now_ns, peer_address_, IdentityText()));
   }
-  if (connection_ != nullptr) {
-    mine.state = connection_->StateName();
-    mine.slots = connection_->agreed().slots;
-    mine.slots_given = connection_->slots_given();
-    mine.slots_wanted = connection_->slots_wanted();
-    mine.receives_posted = connection_->receives_posted();
-  }
+  if (connection_ != nullptr) DescribeState(*connection_, mine);
   report.Count(mine);
   if (report.connections.size() >= PollerReport::kConnectionsMax) return;
   mine.peer = peer_address_;
@@ -178,42 +184,30 @@ void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int6
 }
 
 inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {
-  MethodCounts& counts = *call.counts();
-  const int64_t all_ns = now_ns - call.started_ns();
-  counts.ended[0].Add();
-  counts.latency.Add(all_ns);
-  counts.response_bytes.Add(response_bytes);
-  if (counters_.slow_calls.Wants(all_ns, now_ns)) [[unlikely]]
+  call.counts()->response_bytes.Add(response_bytes);
+  if (counters_.CountEnd(*call.counts(), absl::StatusCode::kOk, now_ns - call.started_ns(), now_ns))
+      [[unlikely]]
     NoteSlow(call, absl::StatusCode::kOk, now_ns);
   counters_.handler_end_ns = now_ns;
 }
 
 void ServingConnection::CountFailure(ServerCall& call, absl::StatusCode code) {
-  MethodCounts& counts = *call.counts();
-  const auto number = static_cast<size_t>(code);
-  HAWSER_PROBE(call_failed, number_, call.id().slot, call.id().generation, call.method().name, number);
-  counts.ended[StatusIndex(code)].Add();
+  HAWSER_PROBE(call_failed, number_, call.id().slot, call.id().generation, call.method().name,
+               static_cast<size_t>(code));
   const int64_t now_ns = poller_.NowFineNs();
-  const int64_t all_ns = now_ns - call.started_ns();
-  counts.latency.Add(all_ns);
-  if (counters_.slow_calls.Wants(all_ns, now_ns)) NoteSlow(call, code, now_ns);
+  if (counters_.CountEnd(*call.counts(), code, now_ns - call.started_ns(), now_ns)) {
+    NoteSlow(call, code, now_ns);
+  }
   counters_.handler_end_ns = now_ns;
 }
 
 void ServingConnection::NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns) {
-  const int64_t all_ns = now_ns - call.started_ns();
-  const ServerCall::Times times = call.TimesOf(all_ns, counters_.handler_end_ns);
-  counters_.slow_calls.Add({.method = call.method().name,
-                            .peer = peer_address_,
-                            .identity = IdentityText(),
-                            .id = call.Id(),
-                            .code = code,
-                            .queued_ns = times.queued_ns,
-                            .handler_ns = times.handler_ns,
-                            .deferred_ns = times.deferred_ns,
-                            .all_ns = all_ns,
-                            .ended_unix_ns = absl::ToUnixNanos(poller_.environment().Now())},
-                           now_ns);
+  SlowCalls::Call slow = SlowCallOf(call, now_ns - call.started_ns(), counters_.handler_end_ns);
+  slow.peer = peer_address_;
+  slow.identity = IdentityText();
+  slow.code = code;
+  slow.ended_unix_ns = absl::ToUnixNanos(poller_.environment().Now());
+  counters_.slow_calls.Add(std::move(slow), now_ns);
 }
 
 void ServingConnection::OnReady(const transport::Handshake&) {
@@ -225,9 +219,7 @@ void ServingConnection::OnFirstMessage() { owner_.OnServingFirstMessage(); }
 
 void ServingConnection::OnClosed(const absl::Status& why) {
   connection_ = nullptr;
-  owed_.clear();
-  StopWaiting();
-  poller_.timers().Cancel(owed_timer_);
+  errors_.OnClosed();
   owner_.OnServingClosed(why);
   CheckGone();
 }
@@ -256,7 +248,7 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
                                                                   int64_t deadline_ns, bool is_traced) {
   if (draining_) [[unlikely]]
     return RefuseDraining(id);
-  const Served served = Find(envelope.interface_id, envelope.ordinal);
+  const ServedMethod served = finder_.Find(serving_, counters_, envelope.interface_id, envelope.ordinal);
   if (served.entry == nullptr) [[unlikely]]
     return RefuseUnimplemented(envelope, id);
   if (abandoned_calls_ != 0 && RefuseBesideAbandoned(id)) [[unlikely]]
@@ -265,7 +257,7 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   free_ = call->next_free;
   ++busy_;
   if (id.slot >= by_slot_.size() || by_slot_[id.slot] != nullptr) [[unlikely]]
-    SlotMisused(id, "got a second call");
+    SlotMisused(id, "got a second call", by_slot_.size(), peer_address_);
   by_slot_[id.slot] = call;
   counters_.calls_running.Add();
   served.counts->request_bytes.Add(request->body_bytes());
@@ -277,24 +269,34 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
 void ServingConnection::OnOtherRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                        int64_t deadline_ns) {
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
-  if (!envelope.ok()) return SendError(id, envelope.status(), false);
+  if (!envelope.ok()) return errors_.Send(id, envelope.status(), false);
   const absl::StatusOr<MetadataView> metadata = MetadataIn(*request, envelope->metadata_segment);
-  if (!metadata.ok()) return SendError(id, metadata.status(), false);
+  if (!metadata.ok()) return errors_.Send(id, metadata.status(), false);
   OnRequestOf(*envelope, id, std::move(request), deadline_ns, HasTraceIn(*metadata));
 }
 
 void ServingConnection::RefuseDraining(transport::ExchangeId id) {
-  SendError(id, absl::UnavailableError("the server is shutting down"), true);
+  errors_.Send(id, absl::UnavailableError("the server is shutting down"), true);
 }
 
 void ServingConnection::RefuseUnimplemented(const RequestEnvelope& envelope, transport::ExchangeId id) {
-  SendError(id, Unimplemented(envelope.interface_id, envelope.ordinal), false);
+  errors_.Send(id, MethodFinder::Unimplemented(*serving_, envelope.interface_id, envelope.ordinal), false);
 }
 
 bool ServingConnection::RefuseBesideAbandoned(transport::ExchangeId id) {
-  const absl::Status status = CheckAbandoned();
-  if (!status.ok()) SendError(id, status, false);
-  return !status.ok();
+  if (abandoned_calls_ < kAbandonedPerSlotMax * connection_->agreed().slots) return false;
+  const ServerCall* oldest = nullptr;
+  for (const auto& each : calls_) {
+    if (each->abandoned() && (oldest == nullptr || each->started_ns() < oldest->started_ns())) {
+      oldest = each.get();
+    }
+  }
+  const absl::Status refused = TooManyAbandoned(abandoned_calls_, *oldest, poller_.now_ns());
+  transport::PeerLog::Process().Line(LogSeverity::kWarning, oldest->method().name,
+                                     absl::StrCat("a call on connection ", number_, " of ", peer_address_,
+                                                  " was refused: ", absl::string_view(refused.message())));
+  errors_.Send(id, refused, false);
+  return true;
 }
 
 ServerCall* ServingConnection::NewCall() {
@@ -302,14 +304,9 @@ ServerCall* ServingConnection::NewCall() {
   return calls_.back().get();
 }
 
-void ServingConnection::SlotMisused(transport::ExchangeId id, const char* how) const {
-  HAWSER_CHECK(false, "slot ", id.slot, " of ", by_slot_.size(), " ", how, ", connection to ", peer_address_);
-  std::abort();
-}
-
 void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
   counters_.calls_total.Add();
-  SendError(id, why, false);
+  errors_.Send(id, why, false);
 }
 
 void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status& why) {
@@ -328,68 +325,14 @@ void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
   CountFailure(call, why.code());
   if (connection_ == nullptr) return;
   // The caller gets this error if it arrives before the caller's own timer fires: the two clocks differ.
-  SendError(call.id(),
-            absl::Status(why.code(), absl::StrCat(call.method().name, ": ", absl::string_view(why.message()),
-                                                  ", and its handler has not answered")),
-            false);
-}
-
-absl::Status ServingConnection::CheckAbandoned() const {
-  if (abandoned_calls_ < kAbandonedPerSlotMax * connection_->agreed().slots) return absl::OkStatus();
-  const ServerCall* oldest = nullptr;
-  for (const auto& each : calls_) {
-    if (each->abandoned() && (oldest == nullptr || each->started_ns() < oldest->started_ns())) {
-      oldest = each.get();
-    }
-  }
-  absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
-      abandoned_calls_,
-      " handlers of this connection go on although their callers have stopped waiting, the oldest, ",
-      oldest->method().name, ", for ", AgeOf(*oldest),
-      "; handlers have to end when ServerContext::cancelled() says so"));
-  transport::PeerLog::Process().Line(LogSeverity::kWarning, oldest->method().name,
-                                     absl::StrCat("a call on connection ", number_, " of ", peer_address_,
-                                                  " was refused: ", absl::string_view(refused.message())));
-  return refused;
-}
-
-inline ServingConnection::Served ServingConnection::Find(uint64_t interface_id, uint16_t ordinal) {
-  if (last_found_.entry != nullptr && last_found_.entry->method->ordinal == ordinal &&
-      last_found_.entry->method->interface_id == interface_id) {
-    return last_found_;
-  }
-  const MethodTable::Entry* const found = serving_->methods.Find(interface_id, ordinal);
-  if (found == nullptr) return {};
-  return last_found_ = {found, &counters_.ForMethod(found->index)};
-}
-
-absl::Status ServingConnection::Unimplemented(uint64_t interface_id, uint16_t ordinal) const {
-  const MethodTable& methods = serving_->methods;
-  // What there is to call is told only to callers that may call it, and `authorize` knows methods, not
-  // interfaces.
-  if (serving_->authorize) return UnservedError("the server implements no such method");
-  if (const absl::string_view name = methods.InterfaceName(interface_id); !name.empty()) {
-    return UnservedError(
-        absl::StrCat("the server's ", name, " has no method @", ordinal, ": the caller's schema is newer"));
-  }
-  const std::string names = methods.InterfaceNames();
-  return UnservedError(
-      absl::StrCat("the server implements no interface 0x", absl::Hex(interface_id, absl::kZeroPad16),
-                   "; it implements: ", names.empty() ? "none" : names, ". Was the service given to ",
-                   serving_->gate != nullptr ? "ChannelOptions::services?" : "AddService()?"));
+  errors_.Send(
+      call.id(),
+      absl::Status(why.code(), absl::StrCat(call.method().name, ": ", absl::string_view(why.message()),
+                                            ", and its handler has not answered")),
+      false);
 }
 
 // ---- Answers.
-
-// A handler that stops at the deadline may return Cancelled, and that answer may arrive before the caller's
-// own timer fires.
-absl::Status ServingConnection::WhyCancelled(const ServerCall& call, const absl::Status& status) const {
-  if (poller_.environment().NowNs() < call.deadline_ns()) return status;
-  absl::Status expired(absl::StatusCode::kDeadlineExceeded, status.message());
-  status.ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& payload) { expired.SetPayload(url, payload); });
-  return expired;
-}
 
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   poller_.AssertHeld();
@@ -397,7 +340,7 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   if (call.abandoned()) [[unlikely]]
     return counters_.calls_running.Add(kMinusOne);
   if (id.slot >= by_slot_.size() || by_slot_[id.slot] != &call) [[unlikely]]
-    SlotMisused(id, "was answered twice");
+    SlotMisused(id, "was answered twice", by_slot_.size(), peer_address_);
   by_slot_[id.slot] = nullptr;
   counters_.calls_running.Add(kMinusOne);
   if (connection_ == nullptr) [[unlikely]]
@@ -415,18 +358,19 @@ void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
 }
 
 void ServingConnection::AnswerWithError(ServerCall& call, const absl::Status& status) {
-  const absl::Status why = absl::IsCancelled(status) ? WhyCancelled(call, status) : status;
+  const absl::Status why =
+      absl::IsCancelled(status) ? WhyCancelled(call, poller_.environment().NowNs(), status) : status;
   CountFailure(call, why.code());
-  SendError(call.id(), why, false, call.metadata_to_send());
+  errors_.Send(call.id(), why, false, call.metadata_to_send());
 }
 
 void ServingConnection::AnswerUnsendable(ServerCall& call, absl::StatusCode code, const absl::Status& why) {
   CountFailure(call, code);
   call.DropReply();
-  SendError(call.id(),
-            absl::Status(code, absl::StrCat("the reply of ", call.method().name,
-                                            " cannot be sent: ", absl::string_view(why.message()))),
-            false);
+  errors_.Send(call.id(),
+               absl::Status(code, absl::StrCat("the reply of ", call.method().name,
+                                               " cannot be sent: ", absl::string_view(why.message()))),
+               false);
 }
 
 [[gnu::always_inline]] inline absl::Status ServingConnection::SendReply(ServerCall& call,
@@ -457,65 +401,6 @@ absl::Status ServingConnection::SendReplyWithMetadata(ServerCall& call, const Me
   reply->SetEnvelope(Encode(ResponseEnvelope{absl::StatusCode::kOk, false, segment}));
   return connection_->Respond(call.id(), reply);
 }
-
-absl::Status ServingConnection::SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
-                                            const absl::Status& status, bool not_run,
-                                            const Metadata* metadata) {
-  EncodeStatus(status, *message);
-  const uint16_t segment = metadata == nullptr ? 0 : AddMetadata(*metadata, *message);
-  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run, segment}));
-  return message->status().ok() ? connection_->Respond(id, message) : message->status();
-}
-
-void ServingConnection::SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
-                                  const Metadata* metadata) {
-  poller_.AssertHeld();
-  // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer is sent
-  // before the ring is filled again. Errors then use the reserve, one at a time.
-  if (owed_.empty() && poller_.messages().buffers().HasRoomForSlab()) {
-    absl::Status sent;
-    // Whole; without the metadata; then as short as it gets.
-    for (int form = 0; form < 3; ++form) {
-      sent = SendErrorIn(poller_.messages().NewOutgoing(), id,
-                         form < 2 ? status : Shortened(status, kShortMessage), not_run,
-                         form < 1 ? metadata : nullptr);
-      if (sent.ok() || connection_ == nullptr) return;
-    }
-    if (!absl::IsResourceExhausted(sent)) {
-      // Otherwise the client would wait until its deadline. Closing ends its calls in flight at once.
-      return connection_->Close(absl::ResourceExhaustedError(absl::StrCat(
-          "not even an error could be sent to ", peer_address_, ": ", absl::string_view(sent.message()))));
-    }
-  }
-  owed_.push_back({id, Shortened(status, kShortMessage), not_run});
-  transport::Shortage why;
-  if (!SendOwed(why)) poller_.memory_queue().Wait(*this, transport::kReservedBufferBytes);
-}
-
-bool ServingConnection::SendOwed(transport::Shortage& why) {
-  why = transport::Shortage::kAtLimit;
-  while (!owed_.empty() && !reserve_use_->under_way()) {
-    const OwedError& next = owed_.front();
-    transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
-    message->Own(ReserveUse::Start(reserve_use_));
-    absl::Status sent = SendErrorIn(std::move(message), next.id, next.status, next.not_run);
-    if (connection_ == nullptr) return true;
-    if (absl::IsResourceExhausted(sent)) {
-      poller_.timers().Cancel(owed_timer_);  // The destruction of the unsent message has set it.
-      return false;
-    }
-    if (!sent.ok()) {
-      connection_->Close(
-          absl::Status(sent.code(), absl::StrCat("not even an error could be sent to ", peer_address_, ": ",
-                                                 absl::string_view(sent.message()))));
-      return true;
-    }
-    owed_.pop_front();
-  }
-  return true;  // The other errors follow when the one in flight has ended.
-}
-
-bool ServingConnection::OnMemory(transport::Shortage& why) { return SendOwed(why); }
 
 void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();

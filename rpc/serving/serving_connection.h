@@ -1,25 +1,21 @@
 #ifndef HAWSER_RPC_SERVING_SERVING_CONNECTION_H_
 #define HAWSER_RPC_SERVING_SERVING_CONNECTION_H_
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "hawser/rpc/metadata.h"
-#include "hawser/rpc/options.h"
-#include "hawser/rpc/service.h"
-#include "hawser/rpc/serving/callback_gate.h"
-#include "hawser/rpc/serving/handler_gate.h"
+#include "hawser/rpc/serving/error_sender.h"
 #include "hawser/rpc/serving/method_counts.h"
+#include "hawser/rpc/serving/method_finder.h"
 #include "hawser/rpc/serving/server_report.h"
+#include "hawser/rpc/serving/serving.h"
 #include "hawser/rpc/wire/envelope.h"
-#include "hawser/rpc/wire/interception.h"
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/connection.h"
@@ -27,7 +23,6 @@
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
-#include "hawser/transport/sharing/memory_queue.h"
 
 namespace hawser {
 class Channel;
@@ -38,33 +33,12 @@ namespace hawser::internal {
 class ServerCall;
 enum class HandlerStage : uint8_t;
 
-// The services, and how their handlers run: the same for every connection of a server, or of a channel that
-// offers services.
-struct Serving {
-  MethodTable methods;
-  ReadLimits read;
-  std::function<void(absl::AnyInvocable<void()> handler)> executor;  // Empty: handlers run on the poller.
-  Interceptors interceptors;
-  // Around handlers on the executor, OnCancel() callbacks, and the ends of intercepted calls.
-  mutable HandlerGate handlers;
-  // Encloses all code of the services that a channel offers, which may be destroyed right after the channel.
-  // Null at a server, which ends when `handlers` and its pollers are empty.
-  std::shared_ptr<CallbackGate> gate;
-  std::function<absl::Status(const ServerContext& context)> authorize;  // Empty: every call may run.
-
-  // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that a
-  // further option costs a plain call nothing. Set by the server, when all of them are known.
-  bool plain = false;
-};
-
 // A connection whose requests this process answers: a client's connection at a server, or the reverse
 // connection at a client.
 // Thread:   on the poller.
 // Lifetime: its owner keeps it until OnServingEnded(): the connection is closed, and every handler has
 //           answered.
-class ServingConnection final : transport::ConnectionObserver,
-                                transport::RequestHandler,
-                                transport::MemoryQueue::Waiter {
+class ServingConnection final : transport::ConnectionObserver, transport::RequestHandler {
  public:
   class Owner {
    public:
@@ -158,17 +132,14 @@ class ServingConnection final : transport::ConnectionObserver,
   // keeps the request, whose memory still counts against the host (HeldByHost). The call counts in
   // abandoned_calls_ until Recycle().
   void AnswerFor(ServerCall& call, const absl::Status& why);
-  // "12 s": the time since it arrived.
-  std::string AgeOf(const ServerCall& call) const;
-  // ResourceExhausted: too many handlers still run after their calls have ended.
-  absl::Status CheckAbandoned() const;
   std::string IdentityText() const;  // Empty: not authenticated.
   // `call` ends for its caller: with a reply of `response_bytes`, or an error.
   void CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes);
   [[gnu::noinline, gnu::cold]] void CountFailure(ServerCall& call, absl::StatusCode code);
   // Before handler_end_ns says that `call` has ended.
   [[gnu::noinline, gnu::cold]] void NoteSlow(const ServerCall& call, absl::StatusCode code, int64_t now_ns);
-  void Opened(transport::Connection* connection, const transport::ConnectionOptions& options);
+  absl::Status Open(absl::StatusOr<transport::Connection*> connection,
+                    const transport::ConnectionOptions& options);
   // Starts the call, or refuses it.
   void OnRequestOf(const RequestEnvelope& envelope, transport::ExchangeId id,
                    transport::IncomingMessagePtr&& request, int64_t deadline_ns, bool is_traced);
@@ -182,18 +153,6 @@ class ServingConnection final : transport::ConnectionObserver,
   // True: it was refused, because too many handlers still run after their calls have ended.
   [[gnu::noinline, gnu::cold]] bool RefuseBesideAbandoned(transport::ExchangeId id);
   [[gnu::noinline, gnu::cold]] ServerCall* NewCall();
-  // A bug of ours: `how` the slot was used.
-  [[noreturn, gnu::noinline, gnu::cold]] void SlotMisused(transport::ExchangeId id, const char* how) const;
-  // A method, and what this poller counts of its calls.
-  struct Served {
-    const MethodTable::Entry* entry = nullptr;
-    MethodCounts* counts = nullptr;
-  };
-  // Without an entry: the server has no such method.
-  Served Find(uint64_t interface_id, uint16_t ordinal);
-  absl::Status Unimplemented(uint64_t interface_id, uint16_t ordinal) const;
-  // `status`, which is Cancelled; DeadlineExceeded with its text if the call's deadline has passed.
-  absl::Status WhyCancelled(const ServerCall& call, const absl::Status& status) const;
   // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
   // either side.
   absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
@@ -203,15 +162,6 @@ class ServingConnection final : transport::ConnectionObserver,
   [[gnu::noinline, gnu::cold]] void AnswerWithError(ServerCall& call, const absl::Status& status);
   [[gnu::noinline, gnu::cold]] void AnswerUnsendable(ServerCall& call, absl::StatusCode code,
                                                      const absl::Status& why);
-  // `metadata`: nullptr: none. Left out if it cannot be sent.
-  void SendError(transport::ExchangeId id, const absl::Status& status, bool not_run,
-                 const Metadata* metadata = nullptr);
-  // Sends an error in `message`. ResourceExhausted: there was no memory for it.
-  absl::Status SendErrorIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
-                           const absl::Status& status, bool not_run, const Metadata* metadata = nullptr);
-  // Sends errors that had found no memory, as far as there is memory now. False: some still wait, for `why`.
-  bool SendOwed(transport::Shortage& why);
-  bool OnMemory(transport::Shortage& why) override;
   void CheckGone();
   void OnCancelTimer();
 
@@ -224,18 +174,8 @@ class ServingConnection final : transport::ConnectionObserver,
   std::string peer_address_;
   std::shared_ptr<const PeerIdentity> peer_identity_;  // Not null once it is dialed or accepted.
   bool draining_ = false;
-  Served last_found_;  // A cache: most callers call one method most of the time.
-  // Errors that found no memory, the oldest first. They go out one at a time, so that a peer that
-  // acknowledges none holds no more of the pool's reserve.
-  struct OwedError {
-    transport::ExchangeId id;
-    absl::Status status;
-    bool not_run;
-  };
-  class ReserveUse;
-  std::deque<OwedError> owed_;
-  std::shared_ptr<ReserveUse> reserve_use_;
-  transport::Timer owed_timer_;
+  MethodFinder finder_;
+  ErrorSender errors_;
   std::vector<ServerCall*> by_slot_;                // Not answered yet.
   std::vector<std::unique_ptr<ServerCall>> calls_;  // As many as ever ran at once.
   ServerCall* free_ = nullptr;                      // Those of them that serve no request: a list.

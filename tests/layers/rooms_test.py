@@ -72,7 +72,7 @@ CIRCLES = [
     # A group posts to its channels.
     [f"rpc/client/{name}" for name in ("channel_core", "connection_group")],
     # A handler's call, its connection, and what an application sees of them.
-    ["rpc/server_context", "rpc/service", "rpc/serving/server_call", "rpc/serving/serving_connection"],
+    ["rpc/server_context", "rpc/serving/server_call", "rpc/serving/serving_connection"],
     # trace.cc has both headers' functions.
     ["rpc/trace", "rpc/wire/tracing"],
     # A pool, and what its leases, caches and slabs need of it.

@@ -1,4 +1,4 @@
-#include "hawser/rpc/service.h"
+#include "hawser/rpc/method_table.h"
 
 #include <algorithm>
 #include <vector>
