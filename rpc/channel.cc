@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/channel_setup.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
 #include "hawser/transport/fabrics.h"
@@ -82,11 +83,11 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri,
                                    absl::StrCat("connecting to ", uri));
   }
   if (absl::StartsWith(uri, kAuto)) return ConnectAuto(absl::StripPrefix(uri, kAuto), std::move(options));
-  absl::StatusOr<std::shared_ptr<internal::ChannelCore>> core =
-      internal::ChannelCore::Create(uri, std::move(options), /*insists=*/true);
-  if (!core.ok()) return core.status();
-  auto channel = std::make_shared<Channel>(*core);
-  if (absl::Status status = (*core)->WaitForFirstAttempt(); !status.ok()) return status;
+  const absl::StatusOr<internal::ChannelSetup> setup = internal::ChannelSetup::From(uri, std::move(options));
+  if (!setup.ok()) return setup.status();
+  const auto core = internal::ChannelCore::Create(*setup, /*insists=*/true);
+  auto channel = std::make_shared<Channel>(core);
+  if (absl::Status status = core->WaitForFirstAttempt(); !status.ok()) return status;
   return channel;
 }
 
@@ -100,7 +101,7 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
   }
   uri->scheme = std::string(transport::kPreferredScheme);
   absl::Status rdma = MayPreferRdma(options);
-  if (rdma.ok()) rdma = internal::ChannelCore::RuntimeFor(*uri, options).status();
+  if (rdma.ok()) rdma = internal::ChannelSetup::RuntimeFor(*uri, options).status();
   if (rdma.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         kAuto, rest,
@@ -113,10 +114,9 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view r
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, ChannelOptions options) {
   if (absl::StartsWith(uri, kAuto)) return CreateAuto(absl::StripPrefix(uri, kAuto), std::move(options));
-  absl::StatusOr<std::shared_ptr<internal::ChannelCore>> core =
-      internal::ChannelCore::Create(uri, std::move(options));
-  if (!core.ok()) return core.status();
-  return std::make_shared<Channel>(*std::move(core));
+  const absl::StatusOr<internal::ChannelSetup> setup = internal::ChannelSetup::From(uri, std::move(options));
+  if (!setup.ok()) return setup.status();
+  return std::make_shared<Channel>(internal::ChannelCore::Create(*setup, /*insists=*/false));
 }
 
 Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : sender_(std::move(core)) {
@@ -135,7 +135,9 @@ Channel::~Channel() {
 }
 
 absl::StatusOr<Buffer> Channel::AllocateBuffer(size_t size_bytes) {
-  return CoreOf(sender_).AllocateBuffer(size_bytes);
+  if (!sender_->poller().usable_in_this_process())
+    return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");
+  return Buffer::Allocate(sender_->runtime()->buffers(), size_bytes);
 }
 
 void Channel::Close() { CoreOf(sender_).CloseChannel(absl::CancelledError("the channel was closed")); }

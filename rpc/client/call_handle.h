@@ -21,6 +21,7 @@ class Channel;
 namespace hawser::internal {
 
 class Alarm;
+class CallOutcome;
 class CallSender;
 class UntypedCall;
 
@@ -84,6 +85,13 @@ class CallHandle {
   friend class CallAwaiter;
   friend class UntypedCall;
   explicit CallHandle(UntypedCall* call) : call_(call) {}  // Takes over one reference.
+  static CallHandle NewOn(const std::shared_ptr<CallSender>& channel, const Method& method,
+                          const CallOptions& options);
+  // For a channel that does not take calls itself: see CallSender::takes_new_calls().
+  [[gnu::noinline]] static CallHandle NewElsewhere(const std::shared_ptr<CallSender>& channel,
+                                                   const Method& method, const CallOptions& options);
+  // After fork(): a call that has already failed, created without use of anything of the parent.
+  static CallHandle NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method);
   void Release();
 
   UntypedCall* call_;
@@ -115,9 +123,9 @@ class CallAwaiter {
   const ReadLimits& limits() const { return limits_; }
 
  private:
-  friend class UntypedCall;
-  // Takes the result of `call`, releases its reference, and resumes. The coroutine may destroy this.
-  void ResumeWith(UntypedCall& call);
+  friend class CallOutcome;
+  // Takes the result of the call, releases its reference, and resumes. The coroutine may destroy this.
+  void ResumeWith(CallOutcome& outcome, const ReadLimits& limits);
   [[gnu::noinline, gnu::cold]] void Abandon();
 
   CallHandle call_;  // Empty once it has the result.

@@ -86,6 +86,26 @@ void CallSender::Pump() {
   }
 }
 
+bool CallSender::StartQueued(int most) {
+  // One at a time: what Start() runs on the poller of another connection may cancel the others.
+  uint64_t left = queue_.size().value();
+  for (int i = 0; left > 0 && !queue_.empty(); --left, ++i) {
+    if (i == most) return false;
+    UntypedCall& call = *queue_.front();
+    queue_.Remove(call);
+    Start(call);
+  }
+  return true;
+}
+
+void CallSender::EndQueued(const absl::Status& why) {
+  for (CallQueue* queue : {&queue_, &awaiting_}) {
+    for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {
+      call->EndSoon(call->Error(why.code(), why.message()));
+    }
+  }
+}
+
 void CallSender::AwaitRequest(UntypedCall& call) {
   poller_.AssertHeld();
   call.Move(CallStage::Event::kAwaitRequest);

@@ -84,6 +84,10 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
     // What begins and ends in one turn may begin after the turn's own time.
     if (outgoing_) outgoing_->Add(method, code, std::max<int64_t>(poller_.now_ns() - begun_ns, 0));
   }
+  // `call`, which another connection carries, ends without the result of that.
+  virtual void EndCarried(UntypedCall& call, absl::StatusCode code, absl::string_view why) = 0;
+  // `carrier`, which carries a call of another connection, has its result.
+  virtual void OnCarrierEnd(UntypedCall& carrier) = 0;
   // Calls call.HandOver() in the next turn of the thread that drives.
   void HandOverSoon(UntypedCall& call);
 
@@ -96,6 +100,10 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
 
   // Sends those that wait, as far as there are slots.
   void Pump();
+  // Has the first `most` calls that wait try once more. False: there are others.
+  bool StartQueued(int most);
+  // Ends those that wait.
+  void EndQueued(const absl::Status& why);
   // Runs `notify` in the next turn of the thread that drives. Keeps this until that releases `self_`.
   void ScheduleNotify();
   // For `notify`: true: none is left.
@@ -112,9 +120,8 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   const int64_t default_timeout_ns_;
   const bool intercepts_;
   // Used on the poller; here they take no room of their own.
-  bool dials_ = false;              // False: the peer dialed the connection, and there will be no other.
-  bool is_null_ = false;            // ChannelCore::WithoutConnection().
-  bool had_first_attempt_ = false;  // ChannelCore's.
+  bool dials_ = false;    // False: the peer dialed the connection, and there will be no other.
+  bool is_null_ = false;  // ChannelCore::WithoutConnection().
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
   CallPool calls_;
   // Set before the channel is used. One test finds both a fork and a group: see takes_new_calls().

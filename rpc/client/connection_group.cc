@@ -44,6 +44,13 @@ std::vector<std::shared_ptr<ChannelCore>> ConnectionGroup::Release() {
   return cores;
 }
 
+std::shared_ptr<const PeerIdentity> ConnectionGroup::peer_identity() const {
+  for (const std::shared_ptr<ChannelCore>& core : Cores()) {
+    if (core->state() == ChannelState::kReady) return core->peer_identity();
+  }
+  return nullptr;
+}
+
 const std::shared_ptr<CallSender>& ConnectionGroup::Choose() {
   const size_t count = connections_.size();
   const size_t first = next_.fetch_add(1, std::memory_order_relaxed);
@@ -146,6 +153,19 @@ void ConnectionGroup::Post(size_t number, void (ChannelCore::*function)()) {
   if (core == nullptr) return;
   transport::Poller& poller = core->poller();
   poller.Run([core = std::move(core), function] { (core.get()->*function)(); });
+}
+
+GroupMember::GroupMember(std::shared_ptr<ConnectionGroup> of, size_t its_number, ChannelCore& core)
+    : group(std::move(of)),
+      number(its_number),
+      carried(core.poller()),
+      late_timer([&core] { core.OnFirstAttemptsTimeout(); }),
+      redeal_timer([&core] { core.Redeal(); }) {}
+
+void GroupMember::Close(transport::Poller& poller, const absl::Status& why) {
+  poller.timers().Cancel(late_timer);
+  poller.timers().Cancel(redeal_timer);
+  carried.EndAll(why);
 }
 
 }  // namespace hawser::internal

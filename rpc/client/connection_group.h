@@ -11,10 +11,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/rpc/client/carried_calls.h"
 #include "hawser/rpc/client/channel_state.h"
 #include "hawser/rpc/options.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/transport/clock/timer.h"
 #include "hawser/transport/poller/called_out.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 
@@ -50,6 +53,8 @@ class ConnectionGroup {
   const std::shared_ptr<CallSender>& Choose();
   // Ready if one of them is; else connecting if one of them is.
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
+  // That of the first connection that is ready. Null: none is.
+  std::shared_ptr<const PeerIdentity> peer_identity() const;
   // The Channel is being destroyed: returns the connections, which the group does not keep any more.
   std::vector<std::shared_ptr<ChannelCore>> Release();
 
@@ -90,6 +95,21 @@ class ConnectionGroup {
   News news_ ABSL_GUARDED_BY(mutex_);
   size_t first_attempts_ ABSL_GUARDED_BY(mutex_) = 0;  // That have failed.
   bool has_first_attempt_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// What one of several connections has.
+// Thread:   on the poller, but for what is const.
+// Lifetime: owned by its ChannelCore.
+struct GroupMember {
+  GroupMember(std::shared_ptr<ConnectionGroup> of, size_t its_number, ChannelCore& core);
+  // Its connection is closed for good, because of `why`.
+  void Close(transport::Poller& poller, const absl::Status& why);
+
+  const std::shared_ptr<ConnectionGroup> group;
+  const size_t number;  // In the group.
+  CarriedCalls carried;
+  transport::Timer late_timer;  // Of the first connection: the first attempts should have ended.
+  transport::Timer redeal_timer;
 };
 
 }  // namespace hawser::internal

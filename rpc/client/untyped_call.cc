@@ -1,19 +1,17 @@
 #include "hawser/rpc/client/untyped_call.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/probe.h"
-#include "hawser/base/state_machine.h"
 #include "hawser/rpc/client/call_sender.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/alarm.h"
-#include "hawser/rpc/wire/cancel_scope.h"
 #include "hawser/rpc/wire/envelope.h"
-#include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
 
@@ -24,28 +22,23 @@ namespace {
 // servers would crash one after the other.
 constexpr int kResendsMax = 2;
 
-// A timeout below this counts from the time of Send(). A longer one counts from the poller's clock, which
-// lags behind by what the sending callback has taken so far: reading the clock for each call would add a
-// tenth to a small one.
-constexpr int64_t kExactTimeoutNs = 1'000'000'000;
-
-// How much later than the poller a waiting thread checks the deadline. The poller's result says more, so it
-// comes first, unless the application holds the poller.
-constexpr absl::Duration kGrace = absl::Milliseconds(20);
-
-int64_t DeadlineNs(int64_t now_ns, int64_t timeout_ns) {
-  return timeout_ns >= transport::kNever - now_ns ? transport::kNever : now_ns + timeout_ns;
-}
-
-// The poller has not computed the deadline yet.
-constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
-
 // A message in unregistered memory, for a call that will never be sent. Its pool has neither a limit nor a
 // fabric.
 transport::OutgoingMessagePtr UnsendableMessage() {
   auto buffers =
       std::make_shared<transport::BufferPool>(nullptr, transport::BufferPoolOptions{.limit_bytes = 0});
   return transport::MessagePool::Create(std::move(buffers))->NewOutgoing();
+}
+
+// Of a thread that is on a poller.
+absl::Status WaitMisplaced(const char* method, const std::string& peer_address) {
+  const absl::Status why =
+      MisplacedWait("Wait()",
+                    ", on a poller's thread, where everything else on that poller, perhaps this answer, "
+                    "would wait, too; use "
+                    "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
+                    absl::StrCat("calling ", method, " at ", peer_address));
+  return PublicCallError(why.code(), method, why.message(), /*sent=*/true);
 }
 
 }  // namespace
@@ -57,6 +50,38 @@ void Misused(const char* how, const char* method) {
 
 // ---- CallHandle
 
+[[gnu::always_inline]] inline CallHandle CallHandle::NewOn(const std::shared_ptr<CallSender>& channel,
+                                                           const Method& method, const CallOptions& options) {
+  UntypedCall* const call = channel->calls().Get(channel, channel->poller().Held());
+  call->Prepare(channel, method, options);
+  return CallHandle(call);
+}
+
+CallHandle CallHandle::New(const std::shared_ptr<CallSender>& channel, const Method& method,
+                           const CallOptions& options) {
+  if (!channel->takes_new_calls()) [[unlikely]]
+    return CallHandle::NewElsewhere(channel, method, options);
+  return CallHandle::NewOn(channel, method, options);
+}
+
+CallHandle CallHandle::NewElsewhere(const std::shared_ptr<CallSender>& channel, const Method& method,
+                                    const CallOptions& options) {
+  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
+  return NewOn(channel->ForNewCall(), method, options);
+}
+
+CallHandle CallHandle::NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method) {
+  auto* const call = new UntypedCall();
+  call->sender_ = channel.get();
+  call->parents_sender_ = channel;
+  call->method_ = method;
+  call->request_ = UnsendableMessage();
+  call->outcome_.SetAlone(call->ErrorInChild());
+  call->stage_ = CallStage::State::kEnded;
+  call->refs_.store(1, std::memory_order_relaxed);
+  return CallHandle(call);
+}
+
 CallHandle CallHandle::To(UntypedCall& call) {
   call.AddRef();
   return CallHandle(&call);
@@ -66,15 +91,33 @@ void CallHandle::Release() { call_->Unref(); }
 const Method& CallHandle::method() const { return call_->method(); }
 transport::OutgoingMessage& CallHandle::request() { return call_->request(); }
 void CallHandle::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
-  call_->SetSpanAttribute(key, value);
+  call_->extras_.SetSpanAttribute(key, value);
 }
 void CallHandle::Send() { call_->Send(); }
-CallResult CallHandle::Wait() { return call_->Wait(); }
 void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
 void CallHandle::Unhook() { call_->Unhook(); }
 void CallHandle::Cancel() { call_->Cancel(); }
+
+CallResult CallHandle::Wait() {
+  CallSender& sender = *call_->sender_;
+  const ReadLimits& limits = sender.read_limits();
+  CallOutcome& outcome = call_->outcome_;
+  if (call_->parents_sender_ != nullptr) return {outcome.Take(), limits};
+  if (call_->in_child()) return {call_->ErrorInChild(), limits};
+  const char* const method = call_->method_.name;
+  absl::Status given_up = transport::Poller::ThisThreadHoldsOne()
+                              ? WaitMisplaced(method, sender.peer_address())
+                              : outcome.Wait(sender.poller(), call_->timeout_, method, sender.peer_address());
+  if (given_up.ok()) return {outcome.Take(), limits};
+  call_->Cancel();
+  return {std::move(given_up), limits};
+}
+
 std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
-  return call_->NewAlarm(std::move(callback));
+  if (call_->in_child()) return nullptr;
+  CallSender& sender = *call_->sender_;
+  return std::make_shared<Alarm>(sender.runtime(), sender.poller(), nullptr, call_->method_.name,
+                                 std::move(callback));
 }
 
 // ---- CallAwaiter
@@ -84,13 +127,13 @@ void CallAwaiter::await_suspend(std::coroutine_handle<> waiting) {
   call_.call_->Await(*this);
 }
 
-[[gnu::always_inline]] inline void CallAwaiter::ResumeWith(UntypedCall& call) {
-  if (call.error_.ok()) [[likely]] {
-    reply_ = std::move(call.reply_);
+[[gnu::always_inline]] inline void CallAwaiter::ResumeWith(CallOutcome& outcome, const ReadLimits& limits) {
+  if (outcome.error().ok()) [[likely]] {
+    reply_ = std::move(outcome.reply());
   } else {
-    error_ = std::move(call.error_);
+    error_ = std::move(outcome.error());
   }
-  limits_ = call.sender_->read_limits();
+  limits_ = limits;
   has_result_ = true;
   std::exchange(call_.call_, nullptr)->Unref();
   waiting_.resume();
@@ -102,40 +145,6 @@ void CallAwaiter::Abandon() {
 }
 
 // ---- UntypedCall, on the caller's thread
-
-[[gnu::always_inline]] inline CallHandle UntypedCall::NewOn(const std::shared_ptr<CallSender>& channel,
-                                                            const Method& method,
-                                                            const CallOptions& options) {
-  UntypedCall* const call = channel->calls().Get(channel, channel->poller().Held());
-  call->Prepare(channel, method, options);
-  return CallHandle(call);
-}
-
-CallHandle CallHandle::New(const std::shared_ptr<CallSender>& channel, const Method& method,
-                           const CallOptions& options) {
-  if (!channel->takes_new_calls()) [[unlikely]]
-    return UntypedCall::NewElsewhere(channel, method, options);
-  return UntypedCall::NewOn(channel, method, options);
-}
-
-CallHandle UntypedCall::NewElsewhere(const std::shared_ptr<CallSender>& channel, const Method& method,
-                                     const CallOptions& options) {
-  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
-  return NewOn(channel->ForNewCall(), method, options);
-}
-
-CallHandle UntypedCall::NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method) {
-  auto* const call = new UntypedCall();
-  call->sender_ = channel.get();
-  call->parents_sender_ = channel;
-  call->method_ = method;
-  call->request_ = UnsendableMessage();
-  call->error_ = call->ErrorInChild();
-  call->stage_ = Stage::kEnded;
-  call->handover_.store(Handover::State::kResult, std::memory_order_relaxed);
-  call->refs_.store(1, std::memory_order_relaxed);
-  return CallHandle(call);
-}
 
 UntypedCall::UntypedCall() = default;
 UntypedCall::~UntypedCall() = default;
@@ -153,10 +162,8 @@ absl::Status UntypedCall::ErrorInChild() const {
   sender_ = channel.get();
   method_ = method;
   request_ = sender_->poller().messages().NewOutgoing();
-  deadline_ = options.deadline;
   wait_for_ready_ = options.wait_for_ready;
-  const bool has_default = deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
-  timeout_ns_ = has_default ? sender_->default_timeout_ns() : absl::ToInt64Nanoseconds(options.timeout);
+  timeout_.Set(options, sender_->default_timeout_ns());
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
@@ -164,7 +171,7 @@ absl::Status UntypedCall::ErrorInChild() const {
   if (options.metadata != nullptr || options.scope.get() != nullptr || sender_->intercepts() ||
       MayTraceHere()) [[unlikely]]
     PrepareExtras(options);
-  handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
+  outcome_.Reset();
   cancel_posted_.store(false, std::memory_order_relaxed);
   refs_.store(1, std::memory_order_relaxed);
 }
@@ -178,9 +185,7 @@ void UntypedCall::Free() {
   request_.reset();
   if (has_extras_) [[unlikely]]
     DropExtras();
-  reply_.reset();
-  if (!error_.ok()) [[unlikely]]
-    error_ = absl::OkStatus();
+  outcome_.Drop();
   sender_->calls().Put(this, sender_->poller().Held());
 }
 
@@ -188,14 +193,7 @@ void UntypedCall::Send() {
   if (parents_sender_ != nullptr) return;
   transport::Poller& poller = sender_->poller();
   const bool held = poller.Held();
-  if (deadline_ != absl::InfiniteFuture()) {
-    timeout_ns_ = std::min(timeout_ns_, absl::ToInt64Nanoseconds(deadline_ - poller.environment().Now()));
-  }
-  // If a callback on another thread holds the poller, a longer timeout would count from the callback's
-  // return.
-  const bool known = timeout_ns_ < kExactTimeoutNs || (!held && poller.called_out().inside());
-  deadline_ns_ = known ? DeadlineNs(poller.environment().NowNs(), timeout_ns_) : kNotYet;
-  waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
+  deadline_ns_ = timeout_.Begin(poller, held);
   refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
   const bool cancelled = has_extras_ && !BeginExtras();
   request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
@@ -208,138 +206,41 @@ void UntypedCall::Send() {
   if (cancelled) Cancel();
 }
 
-void UntypedCall::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
-  // In a process that never had a sink a trace is only passed on.
-  if (intercepted_ == nullptr || !intercepted_->is_traced || !AnyCallMayHaveTrace()) return;
-  if (intercepted_->attributes == nullptr) intercepted_->attributes = std::make_shared<SpanAttributes>();
-  intercepted_->attributes->Set(key, value);
-}
-
 void UntypedCall::PrepareExtras(const CallOptions& options) {
-  scope_ = options.scope.get();
-  const TraceRef& trace = scope_ != nullptr && scope_->trace() != nullptr ? scope_->trace() : CurrentTrace();
-  const bool is_traced = HasTrace(trace);
-  has_extras_ = scope_ != nullptr || sender_->intercepts() || is_traced;
-  if (sender_->intercepts() || is_traced) {
-    intercepted_ = std::make_unique<Intercepted>();
-    intercepted_->is_traced = is_traced;
-    intercepted_->trace = trace;
-    if (options.metadata != nullptr) intercepted_->metadata = *options.metadata;
-  } else if (options.metadata != nullptr) {
-    metadata_segment_ = AddMetadata(*options.metadata, *request_);
-  }
+  has_extras_ = extras_.Prepare(options, sender_->intercepts(), *request_, metadata_segment_);
 }
 
 bool UntypedCall::BeginExtras() {
-  if (intercepted_ != nullptr && !in_child()) {
+  if (extras_.intercepted() && !in_child()) {
     // The time that Begin() takes counts.
-    if (deadline_ns_ == kNotYet) {
-      deadline_ns_ = DeadlineNs(sender_->poller().environment().NowNs(), timeout_ns_);
-      waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
-    }
-    Metadata& metadata = intercepted_->metadata;
-    if (intercepted_->is_traced) {
-      intercepted_->interception.Adopt(BeginClientSpan(method_, sender_->peer_address(), intercepted_->trace,
-                                                       metadata, std::move(intercepted_->attributes)));
-    }
-    const std::shared_ptr<const PeerIdentity> identity = sender_->peer_identity();
-    intercepted_->refused = intercepted_->interception.Begin(
-        sender_->interceptors(),
-        {Interceptor::Side::kClient, method_, sender_->peer_address(), *identity, metadata.view(), metadata});
-    if (intercepted_->refused.ok()) {
-      metadata_segment_ = AddMetadata(metadata, *request_);
-    } else {
-      request_->Refuse(intercepted_->refused);  // Begin() sees it.
-    }
+    if (deadline_ns_ == CallTimeout::kNotYet)
+      deadline_ns_ = timeout_.DeadlineNs(sender_->poller().environment().NowNs());
+    metadata_segment_ = extras_.Intercept(sender_->interceptors(), method_, sender_->peer_address(),
+                                          *sender_->peer_identity(), *request_);
   }
-  return scope_ == nullptr || scope_->Add(*this);
-}
-
-void UntypedCall::EndExtras() {
-  if (scope_ != nullptr) scope_->Remove(*this);
-  if (intercepted_ != nullptr) intercepted_->interception.End(sender_->poller(), method_.name, error_);
+  return extras_.JoinScope(*this);
 }
 
 void UntypedCall::DropExtras() {
   has_extras_ = false;
   carried_for_ = nullptr;
-  scope_.reset();
-  intercepted_.reset();
-}
-
-CallResult UntypedCall::Wait() {
-  const ReadLimits& limits = sender_->read_limits();
-  if (parents_sender_ != nullptr) return {TakeResult(), limits};
-  if (in_child()) return {ErrorInChild(), limits};
-  if (transport::Poller::ThisThreadHoldsOne()) {
-    Cancel();
-    const absl::Status why =
-        MisplacedWait("Wait()",
-                      ", on a poller's thread, where everything else on that poller, perhaps this answer, "
-                      "would wait, too; use "
-                      "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
-                      absl::StrCat("calling ", method_.name, " at ", sender_->peer_address()));
-    return {PublicCallError(why.code(), method_.name, why.message(), /*sent=*/true), limits};
-  }
-  done_.Reset();
-  if (Move(Handover::Event::kWait) == Handover::State::kNeither) {
-    if (absl::Status given_up = AwaitResult(); !given_up.ok()) return {std::move(given_up), limits};
-  }
-  return {TakeResult(), limits};
-}
-
-absl::StatusOr<transport::IncomingMessagePtr> UntypedCall::TakeResult() {
-  if (!error_.ok()) return std::move(error_);
-  return std::move(reply_);
-}
-
-absl::Status UntypedCall::AwaitResult() {
-  transport::Poller& poller = sender_->poller();
-  const auto deadline_ns = [&] {
-    const int64_t known_ns = waiters_deadline_ns_.load(std::memory_order_relaxed);
-    const int64_t now_ns = poller.environment().NowNs();
-    const int64_t end_ns = known_ns != kNotYet ? known_ns : DeadlineNs(now_ns, timeout_ns_);
-    return transport::After(std::max(end_ns, now_ns), kGrace);
-  };
-  const auto soon_ns = [&] { return transport::After(poller.environment().NowNs(), kGrace); };
-  if (poller.WaitFor(done_, deadline_ns)) return absl::OkStatus();
-  do {
-    if (std::optional<absl::Status> result = GiveUpIfHeld()) return *std::move(result);
-  } while (!poller.WaitFor(done_, soon_ns));
-  return absl::OkStatus();
-}
-
-std::optional<absl::Status> UntypedCall::GiveUpIfHeld() {
-  transport::Poller& poller = sender_->poller();
-  const std::optional<transport::CalledOut::Call> call = poller.called_out().Now();
-  if (!call.has_value()) return std::nullopt;  // The poller was held, and runs again.
-  if (Move(Handover::Event::kGiveUp) == Handover::State::kResult) {
-    poller.WaitFor(done_);  // The result is there, and the poller is about to notify this thread.
-    return absl::OkStatus();
-  }
-  Cancel();
-  const absl::Duration held = absl::Nanoseconds(poller.environment().NowNs() - call->since_ns);
-  return CallError(absl::StatusCode::kDeadlineExceeded, method_.name, sender_->peer_address(),
-                   absl::StrCat("the deadline passed, and this process could not look for the answer: the "
-                                "poller of its channel has been held for ",
-                                transport::RoughDuration(held), " by ", transport::Describe(*call)),
-                   /*sent=*/true);
+  extras_.Drop();
 }
 
 void UntypedCall::Then(Callback&& callback) {
-  callback_ = std::move(callback);
+  outcome_.set_callback(std::move(callback));
   if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
   Hook();
 }
 
 void UntypedCall::Await(CallAwaiter& waiting) {
-  waiting_ = &waiting;
+  outcome_.set_waiting(waiting);
   if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
   transport::Poller& poller = sender_->poller();
-  if (!poller.Held() || handover_.load(std::memory_order_acquire) != Handover::State::kNeither) return Hook();
+  if (!poller.Held() || outcome_.is_awaited_or_there()) return Hook();
   // The result comes on this poller, so only this thread moves the state now.
   poller.AddAsyncInterest(1);
-  MoveAlone(Handover::State::kNeither, Handover::Event::kHook);
+  outcome_.HookAlone(Whose());
 }
 
 void UntypedCall::Hook() {
@@ -347,37 +248,25 @@ void UntypedCall::Hook() {
   // returns.
   CallSender& sender = *sender_;
   sender.poller().AddAsyncInterest(1);
-  if (Move(Handover::Event::kHook) == Handover::State::kNeither) return;
+  if (outcome_.Hook(Whose())) return;
   AddRef();
   const std::shared_ptr<CallSender> keep = sender.shared_from_this();
   sender.poller().Post(&item_);
 }
 
 void UntypedCall::InvokeCallbackInChild() {
-  if (parents_sender_ == nullptr) error_ = ErrorInChild();
+  if (parents_sender_ == nullptr) outcome_.Set(ErrorInChild());
   AddRef();
   InvokeCallback();
   Unref();
 }
 
-std::shared_ptr<Alarm> UntypedCall::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
-  if (in_child()) return nullptr;
-  return std::make_shared<Alarm>(sender_->runtime(), sender_->poller(), nullptr, method_.name,
-                                 std::move(callback));
-}
-
 void UntypedCall::Unhook() {
-  // From kResultCallback: CallBackLate() finds kResult and does the rest.
-  if (Move(Handover::Event::kUnhook) != Handover::State::kCallback) return;
-  waiting_ = nullptr;
-  callback_ = nullptr;
-  sender_->poller().AddAsyncInterest(-1);
+  if (outcome_.Unhook(Whose())) sender_->poller().AddAsyncInterest(-1);
 }
 
 void UntypedCall::Cancel() {
-  if (parents_sender_ != nullptr || in_child() ||
-      handover_.load(std::memory_order_acquire) == Handover::State::kResult)
-    return;
+  if (parents_sender_ != nullptr || in_child() || outcome_.is_there()) return;
   if (cancel_posted_.exchange(true, std::memory_order_relaxed)) return;
   AddRef();
   sender_->poller().Post(&cancel_item_);
@@ -387,26 +276,11 @@ absl::AnyInvocable<void()> UntypedCall::Canceller() {
   return [handle = CallHandle::To(*this)]() mutable { handle.Cancel(); };
 }
 
-Handover::State UntypedCall::Move(Handover::Event event) {
-  Handover::State before = handover_.load(std::memory_order_acquire);
-  while (true) {
-    const Handover::State next = Moved<Handover>(before, event, [this] { return WhoseHandover(); });
-    if (next == before ||
-        handover_.compare_exchange_weak(before, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      return before;
-    }
-  }
-}
-
-std::string UntypedCall::WhoseHandover() const {
-  return absl::StrCat("the handover of a call of ", method_.name, " to ", sender_->peer_address());
+std::string UntypedCall::Describe() const {
+  return absl::StrCat("a call of ", method_.name, " to ", sender_->peer_address());
 }
 
 // ---- On the poller.
-
-std::string UntypedCall::WhoseStage() const {
-  return absl::StrCat("a call of ", method_.name, " to ", sender_->peer_address());
-}
 
 // The callback is posted once the result is there, and that comes after the begin. Also called where no
 // callback may run: on a thread that only posts, or inside Then() in another callback.
@@ -417,26 +291,22 @@ void UntypedCall::RunPosted() {
 
 [[gnu::always_inline]] inline void UntypedCall::Begin() {
   begun_ns_ = sender_->poller().NowForDeadlineNs();
-  if (deadline_ns_ == kNotYet) {
-    deadline_ns_ = DeadlineNs(begun_ns_, timeout_ns_);
-    waiters_deadline_ns_.store(deadline_ns_, std::memory_order_relaxed);
-  }
+  if (deadline_ns_ == CallTimeout::kNotYet) deadline_ns_ = timeout_.DeadlineNs(begun_ns_);
   if (!MayBeSent()) [[unlikely]]
     return EndSoon(WhyNotSent());
   sender_->Start(*this);
 }
 
 inline bool UntypedCall::MayBeSent() const {
-  return !cancelled_ && timeout_ns_ > 0 && deadline_ns_ > sender_->poller().now_ns() &&
+  return !cancelled_ && !timeout_.is_over() && deadline_ns_ > sender_->poller().now_ns() &&
          request_->status().ok();
 }
 
 absl::Status UntypedCall::WhyNotSent() const {
   if (cancelled_) return Error(absl::StatusCode::kCancelled, "cancelled by the caller");
-  if (timeout_ns_ <= 0) return TooLate("");
+  if (timeout_.is_over()) return TooLate("");
   if (deadline_ns_ <= sender_->poller().now_ns()) return TooLate(sender_->poller().WhyLate(deadline_ns_));
-  if (intercepted_ != nullptr && !intercepted_->refused.ok()) {
-    absl::Status refused = intercepted_->refused;
+  if (absl::Status refused = extras_.refused(); !refused.ok()) {
     SetWasSent(refused, false);
     return refused;
   }
@@ -453,8 +323,7 @@ void UntypedCall::RunCancel() {
       connection_->Cancel(exchange_);
       break;
     case Stage::kCarried:
-      sender_->Forget(*this);
-      EndWithoutCarrier(absl::StatusCode::kCancelled, "cancelled by the caller");
+      sender_->EndCarried(*this, absl::StatusCode::kCancelled, "cancelled by the caller");
       break;
     case Stage::kQueued:
     case Stage::kReturning:
@@ -471,12 +340,7 @@ void UntypedCall::RunCancel() {
 }
 
 void UntypedCall::CallBackLate() {
-  if (Move(Handover::Event::kCallBack) == Handover::State::kResultCallback) {
-    InvokeCallback();
-  } else {
-    waiting_ = nullptr;
-    callback_ = nullptr;
-  }
+  if (outcome_.ArriveLate(Whose())) InvokeCallback();
   sender_->poller().AddAsyncInterest(-1);
   Unref();
 }
@@ -553,85 +417,6 @@ void UntypedCall::OnRequestReturned(transport::OutgoingMessagePtr request) {
   Unref();
 }
 
-void UntypedCall::PrepareToCarry(UntypedCall& call, CallSender& sender) {
-  sender_ = &sender;
-  method_ = call.method_;
-  request_ = std::move(call.request_);
-  wait_for_ready_ = call.wait_for_ready_;
-  has_extras_ = true;
-  carried_for_ = &call;
-  stage_ = Stage::kNew;
-  cancelled_ = request_comes_back_ = false;
-  was_sent_ = call.was_sent_;
-  resends_ = call.resends_;
-  begun_ns_ = call.begun_ns_;
-  deadline_ns_ = call.deadline_ns_;
-  handover_.store(Handover::State::kNeither, std::memory_order_relaxed);
-  cancel_posted_.store(false, std::memory_order_relaxed);
-  refs_.store(2, std::memory_order_relaxed);  // The call's, and that of what carries.
-}
-
-// The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds
-// both pollers, as a callback of one may that cancels the call, runs it at once.
-void UntypedCall::StartToCarry() {
-  sender_->poller().AddAsyncInterest(1);
-  if (cancel_posted_.load(std::memory_order_relaxed)) {
-    return EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
-  }
-  if (deadline_ns_ <= sender_->poller().now_ns())
-    return EndSoon(TooLate(sender_->poller().WhyLate(deadline_ns_)));
-  sender_->Start(*this);
-}
-
-void UntypedCall::EndCarrying() {
-  UntypedCall& call = *carried_for_;
-  sender_->poller().AddAsyncInterest(-1);
-  call.sender_->poller().Run([&call, result = TakeResult()]() mutable { call.OnCarried(std::move(result)); });
-  Unref();
-}
-
-void UntypedCall::GiveBack() {
-  UntypedCall& call = *carried_for_;
-  sender_->poller().AddAsyncInterest(-1);
-  Move(CallStage::Event::kEndSoon);
-  call.sender_->poller().Run(
-      [&call, request = std::move(request_), was_sent = was_sent_, resends = resends_]() mutable {
-        call.TakeBack(std::move(request), was_sent, resends);
-      });
-  Unref();
-}
-
-void UntypedCall::OnCarried(absl::StatusOr<transport::IncomingMessagePtr>&& result) {
-  if (!DropCarrier()) return;
-  if (!result.ok()) return End(std::move(result).status());
-  End(*std::move(result));
-}
-
-void UntypedCall::TakeBack(transport::OutgoingMessagePtr request, bool was_sent, uint8_t resends) {
-  if (!DropCarrier()) return;
-  request_ = std::move(request);
-  was_sent_ = was_sent;
-  resends_ = resends;
-  sender_->Start(*this);
-}
-
-bool UntypedCall::DropCarrier() {
-  std::exchange(carrier_, nullptr)->Unref();
-  if (stage_ == Stage::kCarried) {
-    sender_->Forget(*this);
-    return true;
-  }
-  Unref();  // EndWithoutCarrier() has added it.
-  return false;
-}
-
-void UntypedCall::EndWithoutCarrier(absl::StatusCode code, absl::string_view why) {
-  AddRef();
-  was_sent_ = true;  // It may have been.
-  EndSoon(Error(code, why));
-  carrier_->Cancel();  // Its end may come in here.
-}
-
 void UntypedCall::SendAgain() {
   if (stage_ != Stage::kReturning) return;
   sender_->Forget(*this);
@@ -639,17 +424,17 @@ void UntypedCall::SendAgain() {
 }
 
 [[gnu::always_inline]] inline void UntypedCall::End(transport::IncomingMessagePtr&& reply) {
-  reply_ = std::move(reply);
+  outcome_.Set(std::move(reply));
   HandOverNowOrSoon();
 }
 
 void UntypedCall::End(absl::Status error) {
-  error_ = std::move(error);
+  outcome_.Set(std::move(error));
   HandOverNowOrSoon();
 }
 
 void UntypedCall::EndSoon(absl::Status error) {
-  error_ = std::move(error);
+  outcome_.Set(std::move(error));
   HandOverSoon();
 }
 
@@ -665,11 +450,11 @@ void UntypedCall::HandOverSoon() {
 }
 
 [[gnu::always_inline]] inline void UntypedCall::NoteEnd() {
-  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, error_.ok());
-  if (error_.ok()) [[likely]] {
+  HAWSER_PROBE(call_end, static_cast<transport::ResponseHandler*>(this), method_.name, outcome_.error().ok());
+  if (outcome_.error().ok()) [[likely]] {
     sender_->CountEnd(method_, absl::StatusCode::kOk, begun_ns_);
   } else {
-    sender_->CountEnd(method_, error_.code(), begun_ns_);
+    sender_->CountEnd(method_, outcome_.error().code(), begun_ns_);
   }
 }
 
@@ -678,20 +463,13 @@ void UntypedCall::HandOver() {
   Move(CallStage::Event::kHandOver);
   // Most calls are neither carried nor have extras, and this is their one test.
   if (has_extras_) [[unlikely]] {
-    if (carried_for_ != nullptr) return EndCarrying();
+    if (carried_for_ != nullptr) return sender_->OnCarrierEnd(*this);
     NoteEnd();
-    EndExtras();
+    extras_.End(*this, sender_->poller(), method_.name, outcome_.error());
   } else {
     NoteEnd();
   }
-  Handover::State before = handover_.load(std::memory_order_acquire);
-  if (before == Handover::State::kCallback) [[likely]] {
-    MoveAlone(before, Handover::Event::kResult);  // Unhook() comes here, or while no thread drives.
-  } else {
-    before = Move(Handover::Event::kResult);
-  }
-  if (before == Handover::State::kWaiter) done_.Set();
-  if (before == Handover::State::kCallback) {
+  if (outcome_.Arrive(Whose())) {
     InvokeCallback();
     sender_->poller().AddAsyncInterest(-1);
   }
@@ -703,29 +481,16 @@ void UntypedCall::HandOver() {
   if (has_extras_ || current_trace != nullptr) [[unlikely]] {
     InvokeTraced();
   } else {
-    RunCallers();
+    outcome_.Run(method_.name, sender_->read_limits());
   }
-  if (callback_ != nullptr) [[unlikely]]
-    callback_ = nullptr;  // It may own the PendingCall, and thereby this.
-}
-
-[[gnu::always_inline]] inline void UntypedCall::RunCallers() {
-  try {
-    if (CallAwaiter* const waiting = std::exchange(waiting_, nullptr); waiting != nullptr) {
-      waiting->ResumeWith(*this);
-    } else if (callback_) {
-      callback_(TakeResult(), sender_->read_limits());
-    }
-  } catch (...) {
-    ReportException("the callback of", method_.name);
-  }
+  outcome_.DropRunCallback();
 }
 
 void UntypedCall::InvokeTraced() {
   // Also if it has none: this thread may be in a handler that waits, and drives the poller meanwhile.
   const TraceRef none;
-  const TraceScope trace(intercepted_ != nullptr ? intercepted_->trace : none);
-  RunCallers();
+  const TraceScope trace(extras_.TraceOr(none));
+  outcome_.Run(method_.name, sender_->read_limits());
 }
 
 absl::Status UntypedCall::TooLate(absl::string_view why_late) const {
