@@ -50,6 +50,9 @@ struct NetworkOptions {
   bool sends_can_wait = false;
   // A SEND may end a grant of the peer's (Fabric::sends_end_grants()), as over verbs with memory windows.
   bool sends_end_grants = false;
+  // The most bytes of a SEND that is copied (QueuePair::PostInline()); 0: none is, as on a NIC without inline
+  // data.
+  uint32_t inline_bytes_max = 512;
 };
 
 // The network between the simulated NICs of all hosts: the only clock, the only dice, and everything in

@@ -230,6 +230,26 @@ absl::Status SimQueuePair::PostSend(absl::Span<const fabric::SendWorkRequest> re
   return requester_.Post(requests, options_.send_depth, responder_.granted_ns());
 }
 
+bool SimQueuePair::PostInline(absl::Span<const uint8_t> message) {
+  std::lock_guard<std::mutex> lock(network().mutex());
+  if (state_ != State::kEstablished || message.empty() ||
+      message.size() > network().options().inline_bytes_max) {
+    return false;
+  }
+  return requester_.PostInline(message);
+}
+
+void SimQueuePair::RingDoorbell() {
+  std::lock_guard<std::mutex> lock(network().mutex());
+  if (state_ == State::kEstablished) requester_.RingDoorbell(responder_.granted_ns());
+}
+
+void SimQueuePair::CopiedSendFailed(fabric::CompletionStatus status) {
+  if (disconnected_) return;
+  NotifyEnd(
+      absl::UnavailableError(absl::StrCat("a SEND that was copied failed: ", fabric::Describe(status))));
+}
+
 absl::Status SimQueuePair::PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) {
   std::lock_guard<std::mutex> lock(network().mutex());
   if (state_ == State::kError)

@@ -40,6 +40,8 @@ class SimQueuePair final : public fabric::QueuePair {
   absl::Status Accept(fabric::ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override { return false; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override;
+  bool PostInline(absl::Span<const uint8_t> message) override;
+  void RingDoorbell() override;
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override;
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
   absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, Access access) override;
@@ -83,6 +85,8 @@ class SimQueuePair final : public fabric::QueuePair {
   void EnterError();
   bool sends_wait() const { return options_.sends_wait; }
   bool in_error() const { return state_ == State::kError; }
+  // The peer did not take a SEND that has no completion.
+  void CopiedSendFailed(fabric::CompletionStatus status);
   void ReleaseGuard(MemoryGuard::Id guard, absl::string_view of);
   fabric::RegionTable& regions() { return fabric_.regions(); }
   SimCompletionQueue& completion_queue() { return completion_queue_; }

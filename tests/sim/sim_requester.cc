@@ -45,6 +45,7 @@ absl::Status SimRequester::Post(absl::Span<const fabric::SendWorkRequest> reques
   for (const fabric::SendWorkRequest& request : requests) {
     if (absl::Status status = Check(request); !status.ok()) return status;
   }
+  RingDoorbell(not_before_ns);
   for (const fabric::SendWorkRequest& request : requests) {
     // A SEND that has them was made of an earlier work request, or of memory that was never set.
     const bool may_end = qp_.network().options().sends_end_grants;
@@ -69,6 +70,24 @@ absl::Status SimRequester::Post(absl::Span<const fabric::SendWorkRequest> reques
   }
   TakeUp();
   return absl::OkStatus();
+}
+
+bool SimRequester::PostInline(absl::Span<const uint8_t> message) {
+  if (taken_up_ != sends_.size()) return false;
+  copied_.emplace_back(message.begin(), message.end());
+  return true;
+}
+
+void SimRequester::RingDoorbell(int64_t not_before_ns) {
+  for (std::vector<uint8_t>& message : std::exchange(copied_, {})) {
+    Send& send = sends_.emplace_back();
+    send.number = next_number_++;
+    send.request = {.opcode = Opcode::kSend};
+    send.not_before_ns = not_before_ns;
+    send.length = static_cast<uint32_t>(message.size());
+    send.copied = std::move(message);
+  }
+  TakeUp();
 }
 
 // ---- Sending
@@ -123,6 +142,7 @@ void SimRequester::Transmit(Send& send) {
   if (packet.opcode == Opcode::kRead) {
     ++reads_outstanding_;
   } else {
+    packet.data = send.copied;
     for (const fabric::Sge& sge : send.sges) {
       packet.data.insert(packet.data.end(), sge.address, sge.address + sge.length);
     }
@@ -202,7 +222,7 @@ void SimRequester::OnReadData(uint64_t number, size_t offset, const std::vector<
 void SimRequester::CompleteInOrder() {
   while (!sends_.empty() && sends_.front().done) {
     Send& send = sends_.front();
-    unproved_.push_back({send.number, send.request.wr_id, send.request.signaled, std::move(send.guards)});
+    Retire(send, send.request.signaled);
     if (send.request.signaled) {
       PushSend(send.number, send.request.wr_id, send.request.opcode, CompletionStatus::kSuccess,
                qp_.faults().completion.Throw(qp_.dice()));
@@ -211,6 +231,12 @@ void SimRequester::CompleteInOrder() {
     sends_.pop_front();
     --taken_up_;
   }
+}
+
+// It has completed, or is about to: until the application has polled that, it keeps its place.
+void SimRequester::Retire(Send& send, bool will_be_proved) {
+  if (!send.copied.empty()) return;
+  unproved_.push_back({send.number, send.request.wr_id, will_be_proved, std::move(send.guards)});
 }
 
 void SimRequester::PushSend(uint64_t number, uint64_t wr_id, Opcode opcode, CompletionStatus status,
@@ -236,15 +262,21 @@ void SimRequester::Fail(uint64_t number, CompletionStatus status) {
   // Answers arrive in order, so the work requests before a refused one have their answers.
   while (!sends_.empty() && sends_.front().number < number) {
     Send& send = sends_.front();
-    unproved_.push_back({send.number, send.request.wr_id, true, std::move(send.guards)});
-    PushSend(send.number, send.request.wr_id, send.request.opcode, CompletionStatus::kFlushed, 0);
+    Retire(send, true);
+    if (send.copied.empty()) {
+      PushSend(send.number, send.request.wr_id, send.request.opcode, CompletionStatus::kFlushed, 0);
+    }
     sends_.pop_front();
   }
   if (!sends_.empty()) {
     Send& send = sends_.front();
-    unproved_.push_back({send.number, send.request.wr_id, true, std::move(send.guards)});
-    PushSend(send.number, send.request.wr_id, send.request.opcode, status,
-             qp_.faults().completion.Throw(qp_.dice()));
+    Retire(send, true);
+    if (send.copied.empty()) {
+      PushSend(send.number, send.request.wr_id, send.request.opcode, status,
+               qp_.faults().completion.Throw(qp_.dice()));
+    } else {
+      qp_.CopiedSendFailed(status);
+    }
     sends_.pop_front();
   }
   qp_.EnterError();
@@ -263,11 +295,13 @@ void SimRequester::Flush() {
              qp_.faults().flush.Throw(qp_.dice()));
   }
   for (Send& send : sends_) {
-    unproved_.push_back({send.number, send.request.wr_id, true, std::move(send.guards)});
+    Retire(send, true);
+    if (!send.copied.empty()) continue;
     PushSend(send.number, send.request.wr_id, send.request.opcode, CompletionStatus::kFlushed,
              qp_.faults().flush.Throw(qp_.dice()));
   }
   sends_.clear();
+  copied_.clear();
   taken_up_ = 0;
 }
 

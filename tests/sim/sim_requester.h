@@ -26,6 +26,10 @@ class SimRequester {
   // `not_before_ns`: from then on all grants from before this post are valid.
   absl::Status Post(absl::Span<const fabric::SendWorkRequest> requests, uint32_t depth,
                     int64_t not_before_ns);
+  // A copy of `message`, which waits for RingDoorbell() or Post(). False: a SEND that the NIC has yet to
+  // fetch is before it, and this one is to be posted as any other, so that both roads mix.
+  bool PostInline(absl::Span<const uint8_t> message);
+  void RingDoorbell(int64_t not_before_ns);
   // Work requests posted, whose completions were not polled yet.
   uint64_t posted() const { return posted_; }
 
@@ -49,6 +53,7 @@ class SimRequester {
     uint64_t number;
     fabric::SendWorkRequest request;  // Its sges are in `sges`.
     std::vector<fabric::Sge> sges;
+    std::vector<uint8_t> copied;  // What was posted inline, in place of `sges`. It has no completion.
     uint32_t length;
     std::vector<MemoryGuard::Id> guards;  // One for each sge.
     int64_t not_before_ns = 0;
@@ -64,6 +69,7 @@ class SimRequester {
     std::vector<MemoryGuard::Id> guards;
   };
 
+  void Retire(Send& send, bool will_be_proved);
   // Runs `event` on this requester, if its queue pair still exists then.
   void Later(int64_t delay_ns, std::function<void(SimRequester&)> event);
   absl::Status Check(const fabric::SendWorkRequest& request) const;
@@ -81,6 +87,7 @@ class SimRequester {
   SimQueuePair& qp_;
   std::deque<Send> sends_;
   std::deque<Unproved> unproved_;
+  std::vector<std::vector<uint8_t>> copied_;  // Posted inline, and waiting for the doorbell.
   uint64_t posted_ = 0;
   uint64_t next_number_ = 0;
   size_t taken_up_ = 0;  // How many of sends_ were fetched, from the front.

@@ -320,6 +320,16 @@ class QueuePair {
   // connected, or already in error.
   virtual absl::Status PostSend(absl::Span<const SendWorkRequest> requests) = 0;
 
+  // Posts one SEND of these bytes, and copies them, as IBV_SEND_INLINE does: when this returns, the memory is
+  // the caller's again. It need not be registered. The SEND goes in order with all others, but waits for
+  // RingDoorbell() or PostSend(), so that many share a doorbell. It takes no place in the send queue, and
+  // never completes: a later completion proves it, and if it fails, the queue pair ends, and OnDisconnected()
+  // says why. False: nothing was posted, because the fabric does not copy so many bytes, or cannot do so now:
+  // use PostSend(), which reports errors.
+  virtual bool PostInline(absl::Span<const uint8_t> /*message*/) { return false; }
+  // Sends what PostInline() has posted.
+  virtual void RingDoorbell() {}
+
   // Posts in order; all or nothing; possible before connecting, too. ResourceExhausted, InvalidArgument,
   // FailedPrecondition: as for PostSend().
   virtual absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) = 0;

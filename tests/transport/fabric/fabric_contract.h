@@ -45,6 +45,7 @@ struct FabricUnderTest {
   bool pushes = false;  // See QueuePair::push_bytes_max().
   // Fabric::sends_can_wait(); then receives can be withdrawn, too.
   bool sends_can_wait = false;
+  bool posts_inline = false;  // See QueuePair::PostInline().
   // The addresses of its grants are those of the memory, as a NIC needs them. Others never tell them.
   bool real_addresses = false;
   // The keys that the device has, or had, for memory that contains `address`, newest last: no peer is told

@@ -33,6 +33,7 @@ FabricUnderTest InKernel(const char* name, TcpFabricOptions options) {
           .listen_address = Loopback(),
           .pushes = true,
           .sends_can_wait = true,
+          .posts_inline = true,
           .emulated = true};
 }
 

@@ -69,8 +69,12 @@ TEST_F(TcpForkTest, ChildThatDestroysItsCopiesHarmsNothing) {
   Stranger greeted(world_);
   greeted.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
   HAWSER_UNTIL(world_, !world_.requests().requests.empty());
-  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  for (uint64_t i = 0; i < 2; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  const uint8_t copied[7] = {1};
+  ASSERT_TRUE(a.qp().PostInline(copied));
   EXPECT_TRUE(InChild([&, &requester = a, &responder = b] {
+    requester.qp().RingDoorbell();
+    EXPECT_FALSE(requester.qp().PostInline(copied));
     EXPECT_THAT(requester.Send(1, requester.At(0, 10)), ::testing::Not(IsOk()));
     requester.qp().Disconnect();
     requester.Destroy();
@@ -81,8 +85,10 @@ TEST_F(TcpForkTest, ChildThatDestroysItsCopiesHarmsNothing) {
     return !testing::Test::HasFailure();
   }));
   ASSERT_THAT(a.Send(2, a.At(0, 10)), IsOk());
-  HAWSER_UNTIL(world_, b.receives.size() == 1 && a.sends.size() == 1);
-  EXPECT_THAT(b.receives[0], CompletionIs(1, CompletionStatus::kSuccess));
+  HAWSER_UNTIL(world_, b.receives.size() == 2 && a.sends.size() == 1);
+  EXPECT_THAT(b.receives[1], CompletionIs(1, CompletionStatus::kSuccess));
+  EXPECT_EQ(b.receives[0].byte_len, 7u);
+  EXPECT_EQ(b.receives[1].byte_len, 10u);
   stranger.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 2);
   EXPECT_FALSE(greeted.closed());

@@ -185,6 +185,26 @@ TEST_F(HostilePeerTest, AnAcknowledgementThatGoesBack) {
   ExpectBrokenProtocol("acknowledged 4294967295 requests of 0");
 }
 
+// As many more as there are numbers would make one that is not sent look acknowledged.
+TEST_F(HostilePeerTest, APeerThatNeverAcknowledgesIsSentNoMoreCopies) {
+  const uint8_t message[1] = {7};
+  constexpr size_t kFrameBytes = sizeof(FrameHeader) + sizeof(message);
+  size_t posted = 0;
+  while (b_.qp().PostInline(message)) {
+    ASSERT_LT(++posted, 20'000u);
+    b_.qp().RingDoorbell();
+    if (posted % 100 == 0) peer_.HearBytes(posted * kFrameBytes);
+  }
+  EXPECT_GE(posted, 1'000u);
+  ASSERT_THAT(b_.Send(1, b_.At(0, 1)), IsOk());
+  peer_.HearBytes((posted + 1) * kFrameBytes);
+  EXPECT_FALSE(b_.qp().PostInline(message));
+  EXPECT_TRUE(b_.sends.empty());
+  peer_.Say({.kind = FrameKind::kAck, .acknowledged = static_cast<uint32_t>(posted + 1)});
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  EXPECT_TRUE(b_.qp().PostInline(message));
+}
+
 TEST_F(HostilePeerTest, ARefusalOfWhatWasNeverSent) {
   peer_.Say({.kind = FrameKind::kNak, .status = static_cast<uint8_t>(CompletionStatus::kRemoteAccessError)});
   ExpectBrokenProtocol("refused request 0");

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "hawser/base/fork.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/inline_frames.h"
 #include "hawser/transport/fabric/tcp/options.h"
 #include "hawser/transport/fabric/tcp/send_batch.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
@@ -108,6 +109,7 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   absl::Span<uint8_t> receive_staging() { return absl::MakeSpan(*receive_staging_); }
   SendBatch& send_batch() { return *send_batch_; }
+  InlineFramesStock& inline_frames() { return inline_frames_; }
   const TcpFabricOptions& options() const { return options_; }
 
   // A child shares the sockets, the epoll set and the timers with its parent, and must not use them. Poll()
@@ -218,6 +220,7 @@ class TcpCompletionQueue final : public CompletionQueue {
 
   const std::unique_ptr<std::array<uint8_t, 64 * 1024>> receive_staging_;
   const std::unique_ptr<SendBatch> send_batch_;
+  InlineFramesStock inline_frames_;
 
   // Shared with Wait() and Wake().
   std::atomic<bool> has_work_ = false;  // ready_ or ending_ is not empty, outside of Poll().

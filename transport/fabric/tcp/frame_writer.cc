@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace hawser::fabric {
 namespace {
@@ -12,22 +13,55 @@ constexpr size_t kWriteBytesMax = 1024 * 1024;
 
 }  // namespace
 
+bool FrameWriter::RingDoorbell() {
+  if (inline_ == nullptr) return false;
+  if (std::exchange(doorbell_rung_, true)) return true;
+  send_queue_.PostCopied(inline_->frames());
+  inline_->Stamp(receive_queue_.executed());
+  receive_queue_.set_ack_due(false);
+  return true;
+}
+
+ssize_t FrameWriter::Send(Stream& stream, iovec* segments, size_t count, TcpFabricCounters* counters) {
+  ssize_t sent;
+  do {
+    if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
+    sent = stream.Send(segments, count);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+// Writes what was copied. False, with errno: some of it is left.
+bool FrameWriter::WriteInline(Stream& stream, InlineFramesStock& stock, TcpFabricCounters* counters) {
+  const absl::Span<uint8_t> unsent = inline_->unsent();
+  iovec segment = {unsent.data(), unsent.size()};
+  const ssize_t sent = Send(stream, &segment, 1, counters);
+  if (sent < 0) return false;
+  inline_->Advance(static_cast<size_t>(sent));
+  if (!inline_->empty()) {
+    errno = EAGAIN;
+    return false;
+  }
+  stock.Return(std::move(inline_));
+  doorbell_rung_ = false;
+  return true;
+}
+
 FrameWriter::Result FrameWriter::Write(Stream& stream, bool with_answers, SendBatch& batch,
-                                       TcpFabricCounters* counters) {
+                                       InlineFramesStock& stock, TcpFabricCounters* counters) {
   if (stream.has_unsent() && !stream.Flush()) return Stopped(errno);
   size_t written_bytes = 0;
   while (true) {
+    if (doorbell_rung_ && partial_sent_ == 0) {
+      if (!WriteInline(stream, stock, counters)) return Stopped(errno);
+      if (!HasOutput() && !receive_queue_.ack_due() && !stream.has_unsent()) return Result::kDone;
+    }
     const bool ack_was_due = receive_queue_.ack_due();
     batch.Clear();
     Fill(with_answers, batch);
     if (batch.empty()) return stream.has_unsent() ? Result::kBlocked : Result::kDone;
 
-    ssize_t sent;
-    do {
-      if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
-      sent = stream.Send(batch.segments(), batch.segment_count());
-    } while (sent < 0 && errno == EINTR);
-
+    const ssize_t sent = Send(stream, batch.segments(), batch.segment_count(), counters);
     if (sent == static_cast<ssize_t>(batch.bytes())) {
       partial_sent_ = 0;
       written_bytes += sent;
@@ -48,6 +82,7 @@ FrameWriter::Result FrameWriter::Stopped(int error) {
 
 void FrameWriter::Fill(bool with_answers, SendBatch& batch) {
   if (partial_sent_ > 0) AppendRest(batch);
+  if (doorbell_rung_) return;  // What was copied comes next.
   const size_t rest = batch.frame_count();
   const bool after_push =
       rest > 0 && partial_owner_ == SendBatch::Owner::kRequester && partial_header_.kind == FrameKind::kPush;
@@ -117,7 +152,7 @@ void FrameWriter::AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, S
 }
 
 void FrameWriter::AppendRest(SendBatch& batch) {
-  const size_t header_sent = std::min(partial_sent_, sizeof(FrameHeader));
+  const size_t header_sent = std::min<size_t>(partial_sent_, sizeof(FrameHeader));
   size_t skip = partial_sent_ - header_sent;
   const auto append_header = [&] {
     batch.AppendCopy(reinterpret_cast<const uint8_t*>(&partial_header_) + header_sent,
@@ -164,10 +199,10 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
 
   const SendBatch::Frame& cut = batch.frame(first);
   if (cut.header == nullptr) {
-    partial_sent_ += sent_bytes;  // Still the same frame; no new header was sent.
+    partial_sent_ += static_cast<uint32_t>(sent_bytes);  // Still the same frame; no new header was sent.
     receive_queue_.set_ack_due(ack_was_due);
   } else {
-    partial_sent_ = sent_bytes;
+    partial_sent_ = static_cast<uint32_t>(sent_bytes);
     partial_owner_ = cut.owner;
     answer_is_next_ = cut.owner == SendBatch::Owner::kReadAnswer && sent_bytes == 0;
     std::memcpy(&partial_header_, cut.header, sizeof(partial_header_));

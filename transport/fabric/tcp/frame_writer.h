@@ -2,8 +2,12 @@
 #define HAWSER_TRANSPORT_FABRIC_TCP_FRAME_WRITER_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 
+#include "absl/types/span.h"
 #include "hawser/transport/fabric/tcp/frame.h"
+#include "hawser/transport/fabric/tcp/inline_frames.h"
 #include "hawser/transport/fabric/tcp/options.h"
 #include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_batch.h"
@@ -17,7 +21,8 @@ namespace hawser::fabric {
 // turns with the fragments. A NAK goes behind all answers. Every header carries an acknowledgement; a frame
 // of its own does only if nothing else goes. It keeps no bytes: what the socket did not accept is gathered
 // again from the user's memory, which the fabric owns until completion. It keeps only a header that is partly
-// on the wire, because a new one could differ.
+// on the wire, because a new one could differ; and the SENDs that were copied when they were posted. Between
+// their doorbell and their end nothing else goes.
 // Thread:   that of the queue pair.
 class FrameWriter {
  public:
@@ -31,19 +36,35 @@ class FrameWriter {
   };
   // `with_answers`: READ answers and NAKs as well. Without: only requests and acknowledgements, for a quick
   // PostSend().
-  Result Write(Stream& stream, bool with_answers, SendBatch& batch, TcpFabricCounters* counters);
+  Result Write(Stream& stream, bool with_answers, SendBatch& batch, InlineFramesStock& stock,
+               TcpFabricCounters* counters);
+
+  // Posts a SEND that is copied. It waits for RingDoorbell(). False: it has to be posted as any other,
+  // because something is before it that is not sent, the peer acknowledges nothing, or there is no room. Not
+  // while the socket is full.
+  bool PostInline(absl::Span<const uint8_t> message, InlineFramesStock& stock) {
+    if (!send_queue_.TakesCopied() || doorbell_rung_) return false;
+    if (inline_ == nullptr) inline_ = stock.Take();
+    return inline_->Add(message);
+  }
+  // True: SENDs that were copied go with the next Write(), before anything that is posted later.
+  bool RingDoorbell();
 
   // Write() would send something other than an acknowledgement.
   bool HasOutput() const {
-    return partial_sent_ > 0 || send_queue_.NextToSend() != nullptr || receive_queue_.has_answer() ||
-           receive_queue_.nak_due();
+    return partial_sent_ > 0 || doorbell_rung_ || send_queue_.NextToSend() != nullptr ||
+           receive_queue_.has_answer() || receive_queue_.nak_due();
   }
 
-  bool in_the_middle_of_a_frame() const { return partial_sent_ > 0; }
+  bool in_the_middle_of_a_frame() const {
+    return partial_sent_ > 0 || (inline_ != nullptr && inline_->is_begun());
+  }
   int error() const { return error_; }
 
  private:
   Result Stopped(int error);  // errno
+  ssize_t Send(Stream& stream, iovec* segments, size_t count, TcpFabricCounters* counters);
+  bool WriteInline(Stream& stream, InlineFramesStock& stock, TcpFabricCounters* counters);
   void Fill(bool with_answers, SendBatch& batch);
   void AppendRest(SendBatch& batch);
   void AppendRequests(bool with_answers, SendBatch& batch);
@@ -56,9 +77,11 @@ class FrameWriter {
   int error_ = 0;
 
   // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.
-  size_t partial_sent_ = 0;
+  uint32_t partial_sent_ = 0;
   SendBatch::Owner partial_owner_ = SendBatch::Owner::kAck;
   bool answer_is_next_ = false;  // It was the turn of an answer when the socket was full.
+  bool doorbell_rung_ = false;   // For those in inline_.
+  std::unique_ptr<InlineFrames> inline_;
   FrameHeader partial_header_;
 };
 

@@ -111,6 +111,8 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
                      send_queue_.depth(), " has room for ", send_queue_.room(),
                      ": wait for completions, and signal one request in every queue's length at least"));
   }
+  // Numbers what was posted before.
+  writer_.RingDoorbell();
   send_queue_.Reserve(static_cast<uint32_t>(requests.size()));
   for (uint32_t i = 0; i < requests.size(); ++i) {
     const SendWorkRequest& request = requests[i];
@@ -130,6 +132,19 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
   // The rest of an answer to a READ, if there is one, continues with EPOLLOUT.
   if (!blocked_ && stream_.is_open()) Transmit(/*with_answers=*/false);
   return absl::OkStatus();
+}
+
+bool TcpQueuePair::PostInline(absl::Span<const uint8_t> message) {
+  if (state_ != State::kEstablished || blocked_ || message.empty() || message.size() > SendBatch::kCopyMax ||
+      completion_queue_.in_forked_child()) [[unlikely]] {
+    return false;
+  }
+  return writer_.PostInline(message, completion_queue_.inline_frames());
+}
+
+void TcpQueuePair::RingDoorbell() {
+  if (!completion_queue_.in_forked_child() && writer_.RingDoorbell() && !blocked_ && stream_.is_open())
+    Transmit(/*with_answers=*/false);
 }
 
 // SO_INCOMING_CPU is the core that received the peer's last packet. Over loopback the peer sent it on that
@@ -293,7 +308,13 @@ void TcpQueuePair::OnRead(FrameReader::Result result) {
       UpdateWatch();
       break;
     case FrameReader::Result::kNak:
-      EnterError();  // The completion reports the reason.
+      if (const CompletionStatus status = send_queue_.copied_refused_with();
+          status != CompletionStatus::kSuccess) {
+        Fail(absl::UnavailableError(
+            absl::StrCat("peer ", Peer(), ": a SEND that was copied failed: ", Describe(status))));
+      } else {
+        EnterError();  // The completion reports the reason.
+      }
       break;
     case FrameReader::Result::kViolation:
       SayFarewell(reader_.violation());
@@ -402,8 +423,9 @@ void TcpQueuePair::AfterTraffic() {
 }
 
 void TcpQueuePair::Transmit(bool with_answers) {
-  const FrameWriter::Result result = writer_.Write(stream_, with_answers, completion_queue_.send_batch(),
-                                                   completion_queue_.options().counters);
+  const FrameWriter::Result result =
+      writer_.Write(stream_, with_answers, completion_queue_.send_batch(), completion_queue_.inline_frames(),
+                    completion_queue_.options().counters);
   if (!receive_queue_.ack_due()) completion_queue_.CancelAcknowledgement(*this);
   // After kBroken nothing can be sent any more. Reading still returns what the peer sent before the end, and
   // why the connection ended. TLS may hold that already, or have found the error itself: no event of the

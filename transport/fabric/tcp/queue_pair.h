@@ -46,6 +46,8 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   absl::Status Accept(ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override;
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
+  bool PostInline(absl::Span<const uint8_t> message) override;
+  void RingDoorbell() override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
   bool HasUnpolled() const override {

@@ -14,8 +14,8 @@ TcpSendQueue::TcpSendQueue(uint32_t depth, uint32_t read_depth)
       reads_(new uint32_t[reads_mask_ + 1]()) {}
 
 bool TcpSendQueue::RefuseAcknowledgement(uint32_t acknowledged) {
-  violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_, " that were sent, ",
-                            acknowledged_, " of them acknowledged before (modulo 2^32)");
+  violation_ = absl::StrCat("it acknowledged ", acknowledged, " requests of ", sent_number_,
+                            " that were sent, ", acknowledged_, " of them acknowledged before (modulo 2^32)");
   return false;
 }
 
@@ -25,14 +25,14 @@ bool TcpSendQueue::BeginReadResponse(const FrameHeader& header) {
                               " bytes) when none was outstanding");
     return false;
   }
-  const uint32_t number = reads_[reads_answered_ & reads_mask_];
+  const Request& read = requests_[reads_[reads_answered_ & reads_mask_]];
+  const uint32_t number = read.number;
   // Otherwise the peer could answer the READ and then refuse it, and the READ would complete twice.
   if (static_cast<int32_t>(acknowledged_ - number) <= 0) {
     violation_ =
         absl::StrCat("it answered READ ", number, " but acknowledged only ", acknowledged_, " requests");
     return false;
   }
-  const Request& read = requests_[number];
   const uint32_t missing = read.length_bytes - read_bytes_in_;
   const uint32_t shortest = std::min(missing, kReadFragmentMin);
   const uint32_t longest = std::min(missing, kReadFragmentMax);
@@ -52,15 +52,23 @@ bool TcpSendQueue::Nak(const FrameHeader& header) {
       status == CompletionStatus::kRemoteAccessError || status == CompletionStatus::kRemoteInvalidRequest ||
       status == CompletionStatus::kRemoteOperationError || status == CompletionStatus::kRnrRetryExceeded;
   const bool read_before_it =
-      reads_outstanding() && static_cast<int32_t>(reads_[reads_answered_ & reads_mask_] - header.key) < 0;
-  if (header.key != acknowledged_ || acknowledged_ == sent_ || !status_known || read_before_it) {
+      reads_outstanding() &&
+      static_cast<int32_t>(requests_[reads_[reads_answered_ & reads_mask_]].number - header.key) < 0;
+  if (header.key != acknowledged_ || acknowledged_ == sent_number_ || !status_known || read_before_it) {
     violation_ = absl::StrCat("it refused request ", header.key, " with status ", header.status, ", where ",
-                              acknowledged_, " of ", sent_, " requests were acknowledged and ",
+                              acknowledged_, " of ", sent_number_, " requests were acknowledged and ",
                               reads_sent_ - reads_answered_, " READs outstanding");
     return false;
   }
-  refused_with_ = status;
+  (IsCopied(header.key) ? copied_refused_with_ : refused_with_) = status;
   return true;
+}
+
+// Of a request that was sent, and is not acknowledged.
+bool TcpSendQueue::IsCopied(uint32_t number) const {
+  uint32_t cursor = proved_;
+  while (cursor != sent_ && static_cast<int32_t>(requests_[cursor].number - number) < 0) ++cursor;
+  return cursor == sent_ || requests_[cursor].number != number;
 }
 
 size_t TcpSendQueue::ReadSink(size_t length_bytes, iovec* segments) const {
@@ -99,10 +107,10 @@ void TcpSendQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
   }
   if (!flush || Done(proved_)) return;
   if (refused_with_ != CompletionStatus::kSuccess && !out.full()) {
-    const Request& request = requests_[acknowledged_];
+    const Request& request = requests_[proved_];
     out.Add(request.wr_id, qp_num, refused_with_, request.opcode, 0);
     refused_with_ = CompletionStatus::kSuccess;
-    retired_ = acknowledged_ + 1;  // Its completion covers the unsignaled requests before it.
+    retired_ = proved_ + 1;  // Its completion covers the unsignaled requests before it.
   }
   while (!out.full() && retired_ != posted_) {
     const Request& request = requests_[retired_++];

@@ -26,7 +26,8 @@ struct CompletionSpan {
 };
 
 // The requesting half of a queue pair: its send queue. A request is posted -> sent -> acknowledged (READ:
-// answered) -> completed. Requests are counted from 0, modulo 2^32, as in frame.h; a cursor is such a count.
+// answered) -> completed. A cursor counts what was posted, modulo 2^32. A number counts requests as frame.h
+// does. Both begin at 0. They differ by the SENDs that were copied: these have numbers, but no places here.
 // Thread:   that of the queue pair.
 class TcpSendQueue {
  public:
@@ -35,10 +36,11 @@ class TcpSendQueue {
     uint64_t remote_address = 0;  // SEND: 0.
     uint32_t rkey = 0;            // SEND: 0.
     uint32_t length_bytes = 0;
+    uint32_t number = 0;
     Opcode opcode = Opcode::kSend;
-    bool signaled = false;
-    bool answered = false;      // READ: all of its bytes have arrived.
-    bool push_follows = false;  // SEND: was posted together with the push behind it.
+    bool signaled : 1 = false;
+    bool answered : 1 = false;      // READ: all of its bytes have arrived.
+    bool push_follows : 1 = false;  // SEND: was posted together with the push behind it.
     uint8_t sge_count = 0;
     struct Segment {
       uint8_t* address = nullptr;
@@ -67,6 +69,7 @@ class TcpSendQueue {
     placed.remote_address = names_memory ? request.remote_address : 0;
     placed.rkey = names_memory ? request.rkey : 0;
     placed.length_bytes = length_bytes;
+    placed.number = next_number_ + index;
     placed.opcode = request.opcode;
     placed.signaled = request.signaled;
     placed.answered = false;
@@ -78,7 +81,21 @@ class TcpSendQueue {
   }
   // For a SEND: the next that was placed is a push.
   void MarkPushFollows(uint32_t index) { requests_[posted_ + index].push_follows = true; }
-  void Post(uint32_t count) { posted_ += count; }
+  void Post(uint32_t count) {
+    posted_ += count;
+    next_number_ += count;
+  }
+  // So many SENDs follow that were copied, and are sent before anything that is posted later. Only if
+  // TakesCopied().
+  void PostCopied(uint32_t count) {
+    next_number_ += count;
+    sent_number_ += count;
+  }
+  // Everything that was posted is sent, and the peer acknowledges. A peer that never did could make the
+  // numbers of later requests look acknowledged, after 2^31 of them: these would complete before they are
+  // sent.
+  bool TakesCopied() const { return sent_ == posted_ && sent_number_ - acknowledged_ < kUnacknowledgedMax; }
+  static constexpr uint32_t kUnacknowledgedMax = 16 * 1024;
 
   // Sending: the next request that may go, or null. As on a NIC, a READ beyond the READ depth waits, and what
   // was posted behind it too.
@@ -93,6 +110,7 @@ class TcpSendQueue {
   void MarkSent() {
     if (requests_[sent_].opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
     ++sent_;
+    ++sent_number_;
   }
   FrameHeader HeaderOf(const Request& request) const {
     return {.kind = KindOf(request.opcode),
@@ -107,6 +125,7 @@ class TcpSendQueue {
   uint32_t reads_sent() const { return reads_sent_; }
   // Sets sent() and reads_sent() back: the socket did not accept what followed.
   void Rewind(uint32_t sent, uint32_t reads_sent) {
+    sent_number_ -= sent_ - sent;
     sent_ = sent;
     reads_sent_ = reads_sent;
   }
@@ -118,11 +137,13 @@ class TcpSendQueue {
     return true;
   }
   bool MayAcknowledge(uint32_t acknowledged) const {
-    return acknowledged - acknowledged_ <= sent_ - acknowledged_;
+    return acknowledged - acknowledged_ <= sent_number_ - acknowledged_;
   }
   uint32_t acknowledged() const { return acknowledged_; }
   bool BeginReadResponse(const FrameHeader& header);
   bool Nak(const FrameHeader& header);
+  // Not kSuccess: a SEND that was copied was refused so. It has no completion.
+  CompletionStatus copied_refused_with() const { return copied_refused_with_; }
   const std::string& violation() const { return violation_; }
 
   bool reads_outstanding() const { return reads_sent_ != reads_answered_; }
@@ -148,13 +169,15 @@ class TcpSendQueue {
     if (cursor == posted_) return false;
     const Request& request = requests_[cursor];
     return request.opcode == Opcode::kRead ? request.answered
-                                           : static_cast<int32_t>(acknowledged_ - cursor) > 0;
+                                           : static_cast<int32_t>(acknowledged_ - request.number) > 0;
   }
   bool RefuseAcknowledgement(uint32_t acknowledged);
+  bool IsCopied(uint32_t number) const;
 
   const uint32_t depth_;
   uint32_t read_depth_;
   const uint32_t reads_mask_;
+  uint32_t next_number_ = 0;  // Of what is posted next.
   CursorRing<Request> requests_;
   const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs that are on the wire.
 
@@ -164,12 +187,14 @@ class TcpSendQueue {
   uint32_t sent_ = 0;
   uint32_t proved_ = 0;
   uint32_t retired_ = 0;
-  uint32_t acknowledged_ = 0;
+  uint32_t sent_number_ = 0;   // Of the request at sent_.
+  uint32_t acknowledged_ = 0;  // A number.
   uint32_t reads_sent_ = 0;
   uint32_t reads_answered_ = 0;
   uint32_t read_bytes_in_ = 0;  // For the oldest READ on the wire.
   CompletionStatus refused_with_ =
       CompletionStatus::kSuccess;  // If not kSuccess: what became of acknowledged_.
+  CompletionStatus copied_refused_with_ = CompletionStatus::kSuccess;
   std::string violation_;
 };
 

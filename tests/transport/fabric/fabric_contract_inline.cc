@@ -1,0 +1,268 @@
+// SENDs that are copied when they are posted.
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/transport/fabric/contract_suites.h"
+#include "hawser/tests/transport/fabric/fabric_contract.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::fabric {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
+HAWSER_SUITE(SmallSendTest);
+class InlineSendTest : public FabricContract {};
+HAWSER_INSTANTIATE(InlineSendTest, Where(&FabricUnderTest::posts_inline));
+
+// From memory that is not registered, and that holds something else when this returns.
+bool PostInline(Endpoint& endpoint, absl::string_view text) {
+  std::string memory(text);
+  const bool posted =
+      endpoint.qp().PostInline({reinterpret_cast<const uint8_t*>(memory.data()), memory.size()});
+  memory.assign(memory.size(), '?');
+  return posted;
+}
+
+TEST_P(InlineSendTest, MemoryIsFreeAtOnceAndNothingCompletes) {
+  auto [a, b] = world_.Connect();
+  ASSERT_THAT(b.Receive(1, b.At(100, 100)), IsOk());
+  ASSERT_TRUE(PostInline(a, "hello"));
+  a.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, b.receives.size() == 1);
+  EXPECT_THAT(b.receives[0], CompletionIs(1, kSuccess));
+  EXPECT_EQ(b.receives[0].byte_len, 5u);
+  EXPECT_EQ(b.Text(100, 5), "hello");
+  world_.PollSome();
+  EXPECT_TRUE(a.sends.empty());
+  world_.ExpectEverythingComesBack(a);
+}
+
+TEST_P(InlineSendTest, TheAcceptingSidePostsInlineToo) {
+  auto [a, b] = world_.Connect();
+  ASSERT_THAT(a.Receive(1, a.At(0, 100)), IsOk());
+  ASSERT_TRUE(PostInline(b, "back"));
+  b.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, a.receives.size() == 1);
+  EXPECT_EQ(a.Text(0, 4), "back");
+}
+
+TEST_P(InlineSendTest, WaitsForTheDoorbell) {
+  auto [a, b] = world_.Connect();
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  ASSERT_TRUE(PostInline(a, "one"));
+  ASSERT_TRUE(PostInline(a, "two"));
+  world_.PollSome();
+  EXPECT_TRUE(b.receives.empty());
+  a.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, b.receives.size() == 2);
+  EXPECT_EQ(b.Text(0, 3), "one");
+  EXPECT_EQ(b.Text(100, 3), "two");
+}
+
+TEST_P(InlineSendTest, PostSendRingsTheDoorbell) {
+  auto [a, b] = world_.Connect();
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  ASSERT_TRUE(PostInline(a, "one"));
+  a.Fill(0, "two");
+  ASSERT_THAT(a.Send(2, a.At(0, 3)), IsOk());
+  HAWSER_UNTIL(world_, b.receives.size() == 2 && a.sends.size() == 1);
+  EXPECT_EQ(b.Text(0, 3), "one");
+  EXPECT_EQ(b.Text(100, 3), "two");
+  EXPECT_THAT(a.sends[0], CompletionIs(2, kSuccess));
+}
+
+TEST_P(InlineSendTest, TakesNoPlaceInTheSendQueue) {
+  auto [a, b] = world_.Connect({.send_depth = 1, .receive_depth = 32});
+  for (uint32_t i = 0; i < 32; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  for (uint32_t i = 0; i < 31;) {
+    if (PostInline(a, absl::StrCat("message ", i))) ++i;
+    a.qp().RingDoorbell();
+    world_.PollSome(1);
+  }
+  a.Fill(0, "last");
+  ASSERT_THAT(a.Send(1, a.At(0, 4)), IsOk());
+  HAWSER_UNTIL(world_, b.receives.size() == 32 && a.sends.size() == 1);
+  EXPECT_EQ(b.Text(3000, 10), "message 30");
+  EXPECT_EQ(b.Text(3100, 4), "last");
+}
+
+TEST_P(InlineSendTest, WhatIsTooLongOrEmptyIsNotPosted) {
+  auto [a, b] = world_.Connect();
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  EXPECT_FALSE(PostInline(a, std::string(64 * 1024, 'x')));
+  EXPECT_FALSE(PostInline(a, ""));
+  a.qp().RingDoorbell();
+  world_.PollSome();
+  EXPECT_TRUE(b.receives.empty());
+  EXPECT_THAT(a.news().told, ElementsAre("established"));
+}
+
+TEST_P(InlineSendTest, WithoutAConnectionNothingIsPosted) {
+  Endpoint& idle = world_.NewEndpoint(0);
+  EXPECT_FALSE(PostInline(idle, "early"));
+  idle.qp().RingDoorbell();
+  auto [a, b] = world_.Connect();
+  ASSERT_TRUE(PostInline(a, "never sent"));
+  a.qp().Disconnect();
+  EXPECT_FALSE(PostInline(a, "late"));
+  a.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, b.news().ended());
+  EXPECT_TRUE(b.receives.empty());
+}
+
+TEST_P(InlineSendTest, ALongerOneThanItsReceiveEndsTheConnectionWithTheReason) {
+  auto [a, b] = world_.Connect();
+  ASSERT_THAT(a.Receive(7, a.At(0, 100)), IsOk());
+  ASSERT_THAT(b.Receive(1, b.At(0, 10)), IsOk());
+  ASSERT_TRUE(PostInline(a, "11 letters."));
+  ASSERT_THAT(a.Send(2, a.At(200, 6)), IsOk());
+  HAWSER_UNTIL(world_, a.news().ended() && a.sends.size() == 1 && a.receives.size() == 1);
+  EXPECT_THAT(a.news().told, ElementsAre("established", "disconnected"));
+  EXPECT_THAT(std::string(a.news().why.message()), HasSubstr("IBV_WC_REM_INV_REQ_ERR"));
+  EXPECT_THAT(a.sends[0], CompletionIs(2, kFlushed));
+  EXPECT_THAT(a.receives[0], CompletionIs(7, kFlushed));
+  EXPECT_NE(b.receives[0].status, kSuccess);
+}
+
+TEST_P(InlineSendTest, OneThatNeverFindsAReceiveEndsTheConnectionWithTheReason) {
+  auto [a, b] = world_.Connect();
+  ASSERT_THAT(a.Receive(7, a.At(0, 100)), IsOk());
+  ASSERT_TRUE(PostInline(a, "for nobody"));
+  a.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, a.news().ended() && a.receives.size() == 1);
+  EXPECT_THAT(std::string(a.news().why.message()), HasSubstr("IBV_WC_RNR_RETRY_EXC_ERR"));
+  EXPECT_THAT(a.receives[0], CompletionIs(7, kFlushed));
+}
+
+TEST_P(InlineSendTest, OneBehindARefusedRequestIsLostWithIt) {
+  auto [a, b] = world_.Connect();
+  ASSERT_THAT(b.Receive(1, b.At(0, 10)), IsOk());
+  ASSERT_THAT(b.Receive(2, b.At(100, 100)), IsOk());
+  ASSERT_THAT(a.Send(1, a.At(0, 11)), IsOk());
+  PostInline(a, "lost");
+  a.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, a.sends.size() == 1 && b.receives.size() == 2);
+  EXPECT_THAT(a.sends[0], CompletionIs(1, CompletionStatus::kRemoteInvalidRequest));
+  EXPECT_THAT(b.receives[1], CompletionIs(2, kFlushed));
+}
+
+// A READ beyond the READ depth waits, and what was posted behind it waits with it.
+TEST_P(InlineSendTest, OneBehindWorkRequestsThatWaitOvertakesNone) {
+  auto [a, b] = world_.Connect({.read_depth = 1});
+  const Granted granted = b.Grant(b.At(32 * 1024, 16 * 1024), QueuePair::Access::kRead);
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_THAT(a.Read(i, a.At(32 * 1024, 16 * 1024), granted), IsOk());
+  a.Fill(0, "onetwo");
+  ASSERT_THAT(a.Send(3, a.At(0, 3)), IsOk());
+  const bool posted = PostInline(a, "two");
+  if (!posted) {
+    ASSERT_THAT(a.Send(4, a.At(3, 3)), IsOk());
+  }
+  a.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, b.receives.size() == 2 && a.sends.size() == (posted ? 4 : 5));
+  EXPECT_EQ(b.Text(0, 3), "one");
+  EXPECT_EQ(b.Text(100, 3), "two");
+}
+
+// Each message acknowledges those before it. What one side has acknowledged it does not take back.
+TEST_P(InlineSendTest, TwoSidesAnswerEachOther) {
+  constexpr uint32_t kRounds = 40;
+  auto [a, b] = world_.Connect({.send_depth = 4, .receive_depth = 2 * kRounds});
+  for (uint32_t i = 0; i < 2 * kRounds; ++i) {
+    ASSERT_THAT(a.Receive(i, a.At(1000 + i * 100, 100)), IsOk());
+    ASSERT_THAT(b.Receive(i, b.At(1000 + i * 100, 100)), IsOk());
+  }
+  for (uint32_t round = 0; round < kRounds && !HasFatalFailure(); ++round) {
+    ASSERT_TRUE(PostInline(a, absl::StrCat("question ", round)));
+    a.qp().RingDoorbell();
+    HAWSER_UNTIL(world_, b.receives.size() == 2 * round + 1);
+    // Asks for an acknowledgement, which goes before the answer that was posted first.
+    ASSERT_THAT(a.Send(round, a.At(0, 10)), IsOk());
+    ASSERT_TRUE(PostInline(b, absl::StrCat("answer ", round)));
+    HAWSER_UNTIL(world_, a.sends.size() == round + 1);
+    b.qp().RingDoorbell();
+    HAWSER_UNTIL(world_, a.receives.size() == round + 1);
+  }
+  EXPECT_EQ(a.Text(1000 + (kRounds - 1) * 100, 9), absl::StrCat("answer ", kRounds - 1));
+  EXPECT_THAT(a.news().told, ElementsAre("established"));
+  EXPECT_THAT(b.news().told, ElementsAre("established"));
+}
+
+// The doorbell may ring while a part of a longer frame is sent. That frame goes on to its end first.
+TEST_P(InlineSendTest, WaitsForTheRestOfAnAnswerToARead) {
+  constexpr uint32_t kBytes = 512 * 1024;
+  auto [a, b] = world_.Connect({}, kBytes + 1024);
+  std::memset(b.memory(), 'r', kBytes);
+  const Granted granted = b.Grant(b.At(0, kBytes), QueuePair::Access::kRead);
+  ASSERT_THAT(a.Receive(1, a.At(kBytes, 100)), IsOk());
+  ASSERT_TRUE(PostInline(b, "between"));
+  ASSERT_THAT(a.Read(2, a.At(0, kBytes), granted), IsOk());
+  // `b` answers until the socket is full, because `a` takes nothing.
+  Completion completion;
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(world_.completion_queue(1).Poll({&completion, 1}), 0u);
+  b.qp().RingDoorbell();
+  HAWSER_UNTIL(world_, a.receives.size() == 1 && a.sends.size() == 1);
+  EXPECT_THAT(a.receives[0], CompletionIs(1, kSuccess));
+  EXPECT_THAT(a.sends[0], CompletionIs(2, kSuccess));
+  EXPECT_EQ(a.Text(kBytes, 7), "between");
+  EXPECT_EQ(a.Text(0, kBytes), std::string(kBytes, 'r'));
+}
+
+// Of every fabric: of one that never posts inline this shows that PostInline() has posted nothing.
+TEST_P(SmallSendTest, GoInOrderWithReadsAndLongerSendsWhicheverWayTheyArePosted) {
+  constexpr uint32_t kDepth = 32, kSlot = 2048;
+  constexpr uint64_t kMessages = 3000;
+  auto [a, b] = world_.Connect({.send_depth = kDepth, .receive_depth = kDepth}, (kDepth + 8) * kSlot);
+  const Granted granted = b.Grant(b.At(kDepth * kSlot, 8 * kSlot), QueuePair::Access::kRead);
+  const auto post_receive = [&, &b = b](uint64_t i) {
+    ASSERT_THAT(b.Receive(i, b.At(i % kDepth * kSlot, kSlot)), IsOk());
+  };
+  for (uint64_t i = 0; i < kDepth; ++i) post_receive(i);
+  uint64_t sent = 0, received = 0, posted = 0;
+  while (received < kMessages && !HasFatalFailure()) {
+    for (; sent < kMessages && sent - received < kDepth; ++sent) {
+      const uint32_t length = sent % 7 == 3 ? 1500 : static_cast<uint32_t>(8 + sent * 13 % 500);
+      std::string text(length, static_cast<char>(sent));
+      std::memcpy(&text[0], &sent, sizeof(sent));
+      if (PostInline(a, text)) {
+        if (sent % 5 == 0) a.qp().RingDoorbell();
+        continue;
+      }
+      if (posted - a.sends.size() + 2 > kDepth) break;
+      if (sent % 770 == 3) {  // Four in all: no byte is READ more often.
+        ASSERT_THAT(a.Read(posted++, a.At(kDepth * kSlot, 5 * kSlot), granted), IsOk());
+      }
+      const uint64_t place = sent % kDepth * kSlot;
+      std::memcpy(a.memory() + place, text.data(), text.size());
+      ASSERT_THAT(a.Send(posted++, a.At(place, length)), IsOk());
+    }
+    a.qp().RingDoorbell();
+    const size_t before = b.receives.size(), sends_before = a.sends.size();
+    HAWSER_UNTIL(world_, b.receives.size() > before || a.sends.size() > sends_before);
+    for (; received < b.receives.size(); ++received) {
+      ASSERT_THAT(b.receives[received], CompletionIs(received, kSuccess));
+      const std::string text = b.Text(received % kDepth * kSlot, b.receives[received].byte_len);
+      ASSERT_EQ(text.size(), received % 7 == 3 ? 1500 : 8 + received * 13 % 500);
+      ASSERT_EQ(std::memcmp(text.data(), &received, sizeof(received)), 0);
+      ASSERT_EQ(text.find_first_not_of(static_cast<char>(received), sizeof(received)), std::string::npos);
+      post_receive(received + kDepth);
+    }
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == posted);
+  for (uint64_t i = 0; i < posted; ++i) ASSERT_THAT(a.sends[i], CompletionIs(i, kSuccess));
+}
+
+}  // namespace
+}  // namespace hawser::fabric
