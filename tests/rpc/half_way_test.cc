@@ -185,11 +185,19 @@ class HalfWayTest : public ::testing::Test {
                                     /*start_threads=*/false, clock_);
 };
 
+// The fabric does not copy this request, so it takes a place in the send ring, and has a completion.
+PendingCall<probe::Probe::EchoResults> SendNotCopied(const std::shared_ptr<Channel>& channel) {
+  auto call = probe::ProbeStub(channel).Echo();
+  call.request().initData(1000);
+  return call.Send();
+}
+
 // The queue pair is already in error when the next request is posted.
 TEST_F(HalfWayTest, ACallbackCancelsTheCallThatIsBeingSent) {
   RawServer server("127.0.0.1", 2);
   const auto channel = Connect(server, 2);
-  auto first = SendAct(channel, 1), second = SendAct(channel, 2);
+  auto first = SendAct(channel, 1);
+  auto second = SendNotCopied(channel);
   auto third = probe::ProbeStub(channel).Echo();
   third.request().initData(65536);
   auto queued = third.Send();
@@ -269,7 +277,7 @@ class TwoServersTest : public HalfWayTest {
   void FillTheRing() {
     for (int i = 0; i < kUnacknowledged; ++i) {
       bool done = false;
-      auto call = SendAct(silent_channel_, 1);
+      auto call = SendNotCopied(silent_channel_);
       call.Then([&](auto) { done = true; });
       runtime->poller(0).PollOnce();
       silent.Write(silent.Answer(++silent.generation));
@@ -279,7 +287,7 @@ class TwoServersTest : public HalfWayTest {
     cancelled_.emplace(SendAct(honest_channel_, 1));
     ASSERT_TRUE(Drive([&] { return honest.sends > sends; }));
     cancelled_->Then([this](auto reply) { of_cancelled = reply.status(); });
-    last_.emplace(SendAct(silent_channel_, 1));
+    last_.emplace(SendNotCopied(silent_channel_));
     last_->Then([this](auto reply) {
       of_last = reply.status();
       cancelled_->Cancel();
@@ -292,7 +300,8 @@ class TwoServersTest : public HalfWayTest {
   std::shared_ptr<Channel> honest_channel_, silent_channel_;
 
  private:
-  std::optional<PendingCall<probe::Probe::ActResults>> cancelled_, last_;
+  std::optional<PendingCall<probe::Probe::ActResults>> cancelled_;
+  std::optional<PendingCall<probe::Probe::EchoResults>> last_;
 };
 
 TEST_F(TwoServersTest, ACallbackCancelsTheCallWhoseAnswerIsBeingAnnounced) {

@@ -18,6 +18,7 @@ constexpr uint64_t kBadSeed = 0xbad;
 constexpr uint64_t kPushSeed = 0x9054;
 constexpr uint64_t kWaitingSeed = 0xa17;
 constexpr uint64_t kEndingSeed = 0xe4d;
+constexpr uint64_t kInlineSeed = 0x1417e;
 
 Faults FaultsOf(Dice& dice, Dice& bad_dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
@@ -57,6 +58,11 @@ NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
   // Use separate dice, so that these choices do not change a seed's other numbers.
   options.sends_can_wait = Dice(options.seed ^ kWaitingSeed).Chance(0.5);
   options.sends_end_grants = Dice(options.seed ^ kEndingSeed).Chance(0.5);
+  Dice inline_dice(options.seed ^ kInlineSeed);
+  if (inline_dice.Chance(0.5)) {
+    options.inline_bytes_max =
+        static_cast<uint32_t>(inline_dice.Chance(0.5) ? 0 : inline_dice.Between(40, 4096));
+  }
   options.strict_endings = true;
   return options;
 }

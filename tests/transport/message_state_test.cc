@@ -42,6 +42,7 @@ TEST(OutboundTest, MemoryIsFreeOnlyOnceProvedAndRevoked) {
   using E = Outbound::Event;
   using W = Walk<Outbound>;
   EXPECT_THAT(W::Of(E::kPost), ElementsAre(Pair(S::kIdle, S::kPosted)));
+  EXPECT_THAT(W::Of(E::kCopied), ElementsAre(Pair(S::kIdle, S::kCompleted)));
   EXPECT_THAT(W::Of(E::kComplete),
               ElementsAre(Pair(S::kPosted, S::kCompleted), Pair(S::kReleased, S::kIdle),
                           Pair(S::kReleasedRevoking, S::kRevoking), Pair(S::kEnding, S::kEnding)));

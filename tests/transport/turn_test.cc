@@ -17,9 +17,11 @@ constexpr int kForeseenFast = 16;
 constexpr absl::Duration kHandlerTime = absl::Milliseconds(1);
 
 // Four clients whose requests wait at the server, each of which takes a millisecond of the poller's thread.
-class SlowHandlersTest : public ::testing::Test {
+// The parameter: whether the fabric copies their answers.
+class SlowHandlersTest : public ::testing::TestWithParam<bool> {
  protected:
   SlowHandlersTest() {
+    if (GetParam()) world_.server.fabric->LetPostInline();
     world_.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
     for (int i = 0; i < 4; ++i) {
       Link& link = *links_.emplace_back(std::make_unique<Link>(world_));
@@ -40,7 +42,7 @@ class SlowHandlersTest : public ::testing::Test {
   }
   uint64_t Answered() {
     uint64_t sends = 0;
-    for (auto& link : links_) sends += link->server_counts().sends;
+    for (auto& link : links_) sends += link->server_counts().sends + link->server_counts().inline_sends;
     return sends;
   }
   // Runs one turn of the server. Returns the number of handlers that it ran.
@@ -56,7 +58,9 @@ class SlowHandlersTest : public ::testing::Test {
   int handled_ = 0;
 };
 
-TEST_F(SlowHandlersTest, RepliesLeaveWhileOtherHandlersWait) {
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutCopies, SlowHandlersTest, ::testing::Bool());
+
+TEST_P(SlowHandlersTest, RepliesLeaveWhileOtherHandlersWait) {
   SendAll();
   const uint64_t before = Answered();
   EXPECT_LE(HandledInATurn(), kForeseenFast);
@@ -68,7 +72,7 @@ TEST_F(SlowHandlersTest, RepliesLeaveWhileOtherHandlersWait) {
   ASSERT_TRUE(world_.RunUntil([&] { return calls_.back().done(); }));
 }
 
-TEST_F(SlowHandlersTest, TurnsAreLongAgainWhenHandlersAreFast) {
+TEST_P(SlowHandlersTest, TurnsAreLongAgainWhenHandlersAreFast) {
   SendAll();
   while (handled_ < 50) HandledInATurn();
   for (auto& link : links_) link->EchoAll();
@@ -78,7 +82,7 @@ TEST_F(SlowHandlersTest, TurnsAreLongAgainWhenHandlersAreFast) {
   ASSERT_TRUE(world_.RunUntil([&] { return calls_.back().done(); }));
 }
 
-TEST_F(SlowHandlersTest, AClientThatConnectsMeanwhileIsAcceptedWithinAFewHandlers) {
+TEST_P(SlowHandlersTest, AClientThatConnectsMeanwhileIsAcceptedWithinAFewHandlers) {
   SendAll();
   HandledInATurn();
   const int before = handled_;

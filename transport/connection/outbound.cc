@@ -21,16 +21,17 @@ constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kCompleted = Sta
                 kReleased = State::kReleased, kReleasedRevoking = State::kReleasedRevoking,
                 kRevoking = State::kRevoking, kEnding = State::kEnding, kNone = State::kImpossible;
 
+// The last column is for kCopied.
 // clang-format off
-constexpr State kNext[7][7] = {
+constexpr State kNext[7][8] = {
     //                       post     completed   release    revoke             revoked    fail     gone
-    /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle},
-    /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone},
-    /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone},
-    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle},
-    /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle},
-    /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle},
-    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle},
+    /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle, kCompleted},
+    /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone, kNone},
+    /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone, kNone},
+    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle, kNone},
+    /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle, kNone},
+    /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle, kNone},
+    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle, kNone},
 };  // kIdle and "revoke": what was granted of a message that could not be posted after all.
 // clang-format on
 
@@ -71,6 +72,13 @@ void WriteHeaderAndTable(const Header& header, absl::Span<const TableEntry> tabl
     EncodeTableEntry(entry, out);
     out += kTableEntryBytes;
   }
+}
+
+// The same for a message of one inline segment, directly in front of it.
+void WritePrefix(const Header& header, const OutgoingMessage& message, size_t prefix_bytes) {
+  uint8_t* const prefix = message.body() - prefix_bytes;
+  EncodeHeader(header, prefix);
+  EncodeTableEntry({.length_bytes = static_cast<uint32_t>(message.body_bytes())}, prefix + kHeaderBytes);
 }
 
 }  // namespace
@@ -164,30 +172,41 @@ void Outbounds::OnFabricReleased() {
   }
 }
 
-Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why,
-                          uint32_t ends_rkey) {
+Outbound& Outbounds::Keep(OutgoingMessagePtr message) {
+  Outbound& outbound = New();
+  outbound.message_ = std::move(message);
+  outbound.Move(Outbound::Event::kCopied);
+  return outbound;
+}
+
+Outbounds::Posted Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why,
+                                  uint32_t ends_rkey) {
   const absl::Span<const Segment> segments = message->Finish();
   const size_t envelope_bytes = message->envelope().size();
   const size_t prefix_bytes = PrefixBytes(segments.size(), envelope_bytes);
   header.envelope_words = static_cast<uint8_t>(envelope_bytes / 8);
   header.entries = static_cast<uint16_t>(segments.size());
+  const bool whole = segments.size() == 1 && message->is_in_head(segments[0]) &&
+                     prefix_bytes + message->body_bytes() <= port_.agreed().receive_buffer_bytes &&
+                     message->body_bytes() <= bytes_max() && message->status().ok();
+  if (whole) [[likely]] {
+    WritePrefix(header, *message, prefix_bytes);
+    if (ends_rkey == 0 && PostInline(*message, prefix_bytes)) [[likely]]
+      return {.copied = true};
+  }
   Outbound& outbound = New();
   outbound.message_ = std::move(message);
-  const OutgoingMessage& posted = *outbound.message_;
-  const bool whole = segments.size() == 1 && posted.is_in_head(segments[0]) &&
-                     prefix_bytes + posted.body_bytes() <= port_.agreed().receive_buffer_bytes &&
-                     posted.body_bytes() <= bytes_max() && posted.status().ok();
-  if (whole) [[likely]] {
-    if (QueueWhole(header, outbound, prefix_bytes, ends_rkey)) {
+  if (whole) {
+    if (QueueWhole(outbound, prefix_bytes, ends_rkey)) {
       outbound.Move(Outbound::Event::kPost);
-      return &outbound;
+      return {.kept = &outbound};
     }
     why = port_.why_closed();
   } else {
     why = QueueOther(header, outbound, prefix_bytes, ends_rkey);
     if (why.ok()) {
       outbound.Move(Outbound::Event::kPost);
-      return &outbound;
+      return {.kept = &outbound};
     }
   }
   message = std::move(outbound.message_);
@@ -196,7 +215,7 @@ Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Sta
   } else {
     Free(outbound);
   }
-  return nullptr;
+  return {};
 }
 
 absl::Status Outbounds::TooLarge(const Header& header, const OutgoingMessage& message) const {
@@ -232,20 +251,31 @@ absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, siz
   return QueueParts(header, outbound, prefix_bytes, send_bytes_max, ends_rkey);
 }
 
-// The usual message: one inline segment, directly behind the envelope.
-bool Outbounds::QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes,
-                           uint32_t ends_rkey) {
+// The usual message: one inline segment, directly behind the envelope. If it is small, the fabric copies it.
+// Not if the application has attached something: that ends only when a completion shows that the peer has the
+// message.
+bool Outbounds::PostInline(const OutgoingMessage& message, size_t prefix_bytes) {
+  const absl::Span<const uint8_t> bytes = {message.body() - prefix_bytes,
+                                           prefix_bytes + message.body_bytes()};
+  if (message.has_attached() || !sends_.PostInline(bytes)) return false;
+  CountWhole(message);
+  return true;
+}
+
+bool Outbounds::QueueWhole(Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey) {
   const OutgoingMessage& message = *outbound.message_;
   const Segment& segment = message.segments().front();
-  uint8_t* const prefix = message.body() - prefix_bytes;
-  EncodeHeader(header, prefix);
-  EncodeTableEntry({.length_bytes = segment.length_bytes}, prefix + kHeaderBytes);
-  const fabric::Sge sge{prefix, static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
+  const fabric::Sge sge{message.body() - prefix_bytes,
+                        static_cast<uint32_t>(prefix_bytes) + segment.length_bytes, segment.lkey};
   if (!sends_.PushSend(sge, &outbound, message.has_attached(), ends_rkey)) return false;
+  CountWhole(message);
+  return true;
+}
+
+void Outbounds::CountWhole(const OutgoingMessage& message) {
   Poller& poller = port_.poller();
   poller.sent().whole.Add();
-  poller.sent_bytes().Add(outbound.message_->body_bytes());
-  return true;
+  poller.sent_bytes().Add(message.body_bytes());
 }
 
 // A fabric promises as many grants as the send queue has places. For more than those there may never be

@@ -31,7 +31,8 @@ class Outbounds;
 //
 // A slot holds a pointer to it from Post() to Release(), while the peer may still READ the message's memory,
 // or the request may have to be sent again. From Release() on only the fabric keeps it: until its SEND, or a
-// later one, has completed, and the last of its grants is revoked.
+// later one, has completed, and the last of its grants is revoked. A small message needs none of this: the
+// fabric has copied it when Post() returns.
 // Thread:   on the poller.
 // Lifetime: a part of its Outbounds. Not to be used after Release() or ReleaseAtFailure().
 class Outbound final : SendOwner {
@@ -52,7 +53,7 @@ class Outbound final : SendOwner {
               // revoked.
     kImpossible,
   };
-  enum class Event : uint8_t { kPost, kComplete, kRelease, kRevoke, kRevoked, kFail, kFabricGone };
+  enum class Event : uint8_t { kPost, kComplete, kRelease, kRevoke, kRevoked, kFail, kFabricGone, kCopied };
   // kRelease: without grants; kRevoke: with some, which are being revoked from here on; kRevoked: the last of
   // them is; kFail: the connection has failed, and its slot needs it no more, or its SEND comes back.
   // kImpossible: only a bug of ours could cause this event here.
@@ -65,6 +66,8 @@ class Outbound final : SendOwner {
 
   // `taker` gets the message, rather than its pool, when it is free.
   void ReturnTo(OutgoingMessage::Taker* taker) { message_->ReturnTo(taker); }
+  // The fabric still uses its memory.
+  bool is_sent_from() const { return state_ == State::kPosted; }
   // The peer may READ some of it.
   bool has_grants() const { return !rkeys_.empty(); }
   // Some of it is in the memory of `request`.
@@ -102,14 +105,22 @@ class Outbounds final : ResponseAccount::Owner {
 
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
-  // The caller sets kind, slot, generation and timeout of `header`. The result is valid until its release.
-  // Null: nothing was queued, `message` is untouched, and `why` says why:
+  // The caller sets kind, slot, generation and timeout of `header`. Neither `kept` nor `copied`: nothing was
+  // queued, `message` is untouched, and `why` says why:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or
   //                      it is a response beyond what the peer's host may hold
   //   anything else:     the connection has just failed, and its handlers have heard
   // `ends_rkey`: a grant of the peer's that the SEND ends, or 0.
-  Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
+  struct Posted {
+    Outbound* kept = nullptr;  // It has taken `message`, and is valid until its release.
+    // The fabric has copied `message`, which has nothing attached: it stays the caller's.
+    bool copied = false;
+    explicit operator bool() const { return copied || kept != nullptr; }
+  };
+  Posted Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
+  // For what was copied and has to have a Taker, or to wait for the end of a connection that fails.
+  Outbound& Keep(OutgoingMessagePtr message);
 
   // The completion of a revocation whose wr_id has `index`.
   void OnRevoked(uint32_t index);
@@ -130,8 +141,11 @@ class Outbounds final : ResponseAccount::Owner {
   Outbound& New();
   void Grow();
   void Free(Outbound& outbound) { outbound.next_free_ = std::exchange(free_, &outbound); }
+  // False: it is to be queued.
+  bool PostInline(const OutgoingMessage& message, size_t prefix_bytes);
   // False: the connection has failed.
-  bool QueueWhole(const Header& header, Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
+  bool QueueWhole(Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
+  void CountWhole(const OutgoingMessage& message);
   // A message that is not the usual one, or cannot be sent.
   absl::Status QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
   absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,

@@ -55,8 +55,8 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
   header.credits = credits_.OnRequest(in_flight() + 1);
   absl::Status why;
-  Outbound* const posted = outbounds_.Post(header, request, why);
-  if (posted == nullptr) return why;
+  const Outbounds::Posted posted = outbounds_.Post(header, request, why);
+  if (!posted) return why;
   free_.pop_back();
   Move(slot, Event::kSend);
   ++slot.generation;
@@ -65,7 +65,11 @@ absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t 
   slot.sent_ns = port_.poller().now_ns();
   slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
   slot.handler = &handler;
-  slot.request = posted;
+  if (posted.copied) [[likely]] {
+    slot.copied_request = std::move(request);
+  } else {
+    slot.request = posted.kept;
+  }
   HAWSER_PROBE(request_sent, port_.number(), header.slot, header.generation, &handler);
   if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
     port_.poller().timers().Set(deadline_timer_, deadline_ns);
@@ -148,7 +152,9 @@ void Requester::OnStopped(uint16_t index) {
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
-  slot.given_up = handler->name();
+  const absl::string_view name = handler->name();
+  slot.given_up_name = name.data();
+  slot.given_up_bytes = static_cast<uint32_t>(name.size());
   // A waiting slot continues to wait for the response. A receiving slot ends once no READ is outstanding.
   const bool receives = slot.state == State::kReceiving;
   Move(slot, Event::kGiveUp);
@@ -172,15 +178,24 @@ void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr
 
 // The response implies that the peer has the request, but the fabric may use its memory a little longer.
 void Requester::OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error) {
-  if (slot.request == nullptr || !handler.WantsRequestBackAfter(error)) return;
-  slot.request->ReturnTo(&handler);
+  const bool has_request = slot.request != nullptr || slot.copied_request != nullptr;
+  if (!has_request || !handler.WantsRequestBackAfter(error)) return;
+  Outbound& request = *KeepRequest(slot);
+  request.ReturnTo(&handler);
+  if (!request.is_sent_from()) return;
   // A completion shows when the fabric has stopped. On a connection that is going away no other request may
   // ask for one.
   sends_.SignalAll();
   control_.Ping();
 }
 
+Outbound* Requester::KeepRequest(Slot& slot) {
+  if (slot.copied_request != nullptr) slot.request = &outbounds_.Keep(std::move(slot.copied_request));
+  return slot.request;
+}
+
 void Requester::ReleaseRequest(Slot& slot) {
+  slot.copied_request.reset();
   if (slot.request == nullptr) return;
   std::exchange(slot.request, nullptr)->Release();
 }
@@ -235,7 +250,7 @@ std::string Requester::DescribeSlots() const {
   }
   const absl::Duration age = absl::Nanoseconds(port_.poller().now_ns() - oldest->sent_ns);
   absl::StrAppend(&text, "; the oldest is ",
-                  oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up, ", sent ",
+                  oldest->handler != nullptr ? oldest->handler->name() : oldest->given_up(), ", sent ",
                   RoughDuration(age), " ago");
   return text;
 }
@@ -277,8 +292,8 @@ void Requester::FailAll(const absl::Status& why) {
   for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
   for (Slot& slot : slots_) {
     ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
-    if (slot.request != nullptr) {
-      if (handler != nullptr && handler->WantsRequestBack()) slot.request->ReturnTo(handler);
+    if (Outbound* const request = KeepRequest(slot); request != nullptr) {
+      if (handler != nullptr && handler->WantsRequestBack()) request->ReturnTo(handler);
       std::exchange(slot.request, nullptr)->ReleaseAtFailure();
     }
     if (handler != nullptr) handler->OnResponse(why);

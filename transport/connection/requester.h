@@ -70,13 +70,18 @@ class Requester final : Inbound::Owner {
     // The peer must be notified that its large response was READ. A new request does that, too.
     bool owes_release = false;
     uint32_t generation = 0;
+    uint32_t given_up_bytes = 0;
     int64_t deadline_ns = kNever;
     int64_t sent_ns = 0;
-    absl::string_view given_up;          // The name of a request that ended before its response.
     ResponseHandler* handler = nullptr;  // Null: it was called.
+    // The name of a request that ended before its response.
+    absl::string_view given_up() const { return {given_up_name, given_up_bytes}; }
+    const char* given_up_name = nullptr;
     // Kept also while a large response is READ: if the connection is lost before that completes, the request
-    // may have to be resent. Released early if memory is short (OnNoMemory()). Null: released.
+    // may have to be resent. Released early if memory is short (OnNoMemory()). At most one of the two:
+    // `copied_request` is used by nothing else. Null: released.
     Outbound* request = nullptr;
+    OutgoingMessagePtr copied_request;
     Inbound response;
   };
 
@@ -87,6 +92,8 @@ class Requester final : Inbound::Owner {
   void Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response);
   void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
   void Free(Slot& slot, Event how);
+  // The request, as one that may have a Taker; null: it was released.
+  Outbound* KeepRequest(Slot& slot);
   void ReleaseRequest(Slot& slot);
   void OweRelease(Slot& slot);
   void OnDeadlineTimer();

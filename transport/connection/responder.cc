@@ -133,11 +133,19 @@ absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   header.generation = id.generation;
   header.credits = credits_.given();
   absl::Status why;
-  Outbound* const posted = outbounds_.Post(header, response, why, slot.ends_rkey);
+  const Outbounds::Posted result = outbounds_.Post(header, response, why, slot.ends_rkey);
   if (!port_.carries_traffic()) return absl::OkStatus();
-  if (posted == nullptr) return why;
+  if (!result) return why;
   credits_.OnAdvertised();
   HAWSER_PROBE(response_sent, port_.number(), id.slot, id.generation);
+  if (result.copied) [[likely]] {
+    inbounds_.Release(slot.request);
+    response.reset();
+    Move(slot, Event::kAnswer);
+    port_.OnExchangeEnded();
+    return absl::OkStatus();
+  }
+  Outbound* const posted = result.kept;
   if (posted->has_grants() && posted->IsFrom(slot.request)) {
     posted->Keep(inbounds_.Detach(slot.request));  // The peer holds it until it has READ and released it.
   } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -111,6 +112,16 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint
   return true;
 }
 
+bool SendQueue::PostInline(absl::Span<const uint8_t> message) {
+  if (posted_ != end_ || signal_all_ || copied_ == std::numeric_limits<uint16_t>::max()) [[unlikely]]
+    return false;
+  ExpectInitialized(message.data(), message.size());
+  if (!port_.queue_pair().PostInline(message)) return false;
+  ++copied_;
+  port_.FlushLater();
+  return true;
+}
+
 std::string SendQueue::Describe(uint32_t number) const {
   const Entry& entry = at(number);
   if (entry.read == nullptr && entry.ahead) return "a push";
@@ -128,6 +139,7 @@ std::string SendQueue::DescribeOldestRead() const {
 }
 
 void SendQueue::DropQueued() {
+  copied_ = 0;
   while (end_ != posted_) {
     Entry& entry = at(--end_);
     SendOwner* const send = std::exchange(entry.send, nullptr);
@@ -140,11 +152,12 @@ void SendQueue::DropQueued() {
 }
 
 absl::Status SendQueue::Flush() {
+  if (std::exchange(copied_, uint16_t{0}) != 0) port_.queue_pair().RingDoorbell();
   while (posted_ != end_) {
     absl::InlinedVector<fabric::SendWorkRequest, kChainMax> chain;
     size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
     // A push is posted with its SEND, whose memory it owns, too.
-    if (count < queued() && at(posted_ + static_cast<uint32_t>(count)).ahead) --count;
+    if (count < end_ - posted_ && at(posted_ + static_cast<uint32_t>(count)).ahead) --count;
     if (count == 0)
       return absl::OkStatus();  // Completions make room, and then the poller flushes this queue again.
     uint32_t reads = 0;

@@ -52,10 +52,10 @@ inline constexpr uint64_t kAheadBytesMax = 512 * 1024;
 // Thread:   on the poller.
 //
 // Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
-// small message; it proves those before it. No call waits for it: it is the peer's response that says that a
-// message has arrived, and a completion may come long after that. Memory is another matter. A peer that
-// answers what it has not received yet must not make us send whatever the memory holds next, so a message is
-// released only when its SEND, or a later one, has completed.
+// small message; it proves those before it. A SEND that the fabric copies has none. No call waits for it: it
+// is the peer's response that says that a message has arrived, and a completion may come long after that.
+// Memory is another matter. A peer that answers what it has not received yet must not make us send whatever
+// the memory holds next, so a message is released only when its SEND, or a later one, has completed.
 class SendQueue {
  public:
   explicit SendQueue(Port& port) : port_(port) {}
@@ -75,6 +75,10 @@ class SendQueue {
   // Behind the SEND that grants `data`, and names `remote_address` and `rkey`: sends it ahead
   // (fabric::Opcode::kPush). `owner` is that of the SEND, too, which then has none. Only if CanPushAhead().
   bool PushAhead(const fabric::Sge& data, uint64_t remote_address, uint32_t rkey, SendOwner* owner);
+  // A SEND whose bytes the fabric copies (fabric::QueuePair::PostInline()): their memory is the caller's
+  // again, and no completion comes. It leaves with the next Flush(). False: it is to be queued as any other,
+  // because others are queued before it, the fabric does not copy it, or each SEND asks for a completion.
+  bool PostInline(absl::Span<const uint8_t> message);
   // There is a place to spare, and few bytes are on their way ahead of READs: whatever is sent next waits for
   // them.
   bool CanPushAhead(uint64_t bytes) const {
@@ -116,8 +120,8 @@ class SendQueue {
   // Of the queue pair: work requests, and grants, that are possible at once.
   uint32_t depth() const { return depth_; }
 
-  bool has_queued() const { return posted_ != end_; }
-  uint32_t queued() const { return end_ - posted_; }
+  bool has_queued() const { return queued() != 0; }
+  uint32_t queued() const { return end_ - posted_ + copied_; }
   uint32_t outstanding() const { return posted_ - proved_; }
 
  private:
@@ -145,6 +149,7 @@ class SendQueue {
   uint32_t signal_interval_ = 1;
   uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
+  uint16_t copied_ = 0;  // Posted, and waiting for Flush(), with nothing queued before them.
   // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
   // Flush().
   uint32_t proved_ = 0;

@@ -133,6 +133,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     absl::Status status = real_->PostSend(requests);
     if (!status.ok()) return status;
     ++counts_.send_posts;
+    counts_.inline_sends += std::exchange(inline_waiting_, 0u);
     for (const fabric::SendWorkRequest& request : requests) {
       if (request.opcode == fabric::Opcode::kRead) {
         ++counts_.reads;
@@ -151,6 +152,16 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
       }
     }
     return status;
+  }
+  bool PostInline(absl::Span<const uint8_t> message) override {
+    const bool posted = spy_.posts_inline_ && !spy_.fail_posts_ && real_->PostInline(message);
+    inline_waiting_ += posted;
+    return posted;
+  }
+  void RingDoorbell() override {
+    ++counts_.doorbells;
+    counts_.inline_sends += std::exchange(inline_waiting_, 0u);
+    real_->RingDoorbell();
   }
   absl::Status PostReceive(absl::Span<const fabric::ReceiveWorkRequest> requests) override {
     absl::Status status = real_->PostReceive(requests);
@@ -202,6 +213,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   SpyFabric& spy_;
   const std::unique_ptr<fabric::QueuePair> real_;
   Counts& counts_;
+  uint32_t inline_waiting_ = 0;  // For the doorbell.
 };
 
 bool SpyFabric::revokes() const {

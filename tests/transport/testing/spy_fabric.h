@@ -30,6 +30,8 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t read_bytes = 0;
     size_t send_sges_most = 0;  // Of one SEND.
     uint64_t send_posts = 0;    // Calls.
+    uint64_t inline_sends = 0;  // SENDs posted by PostInline(), and sent.
+    uint64_t doorbells = 0;     // Calls of RingDoorbell().
     int64_t reads_outstanding = 0;
     int64_t reads_outstanding_max = 0;
     int64_t receives_posted = 0;  // Posted and not completed.
@@ -86,6 +88,10 @@ class SpyFabric final : public fabric::Fabric {
   // From now on queue pairs push, and take pushes, if the other fabric does. Initially they do not, as with
   // verbs.
   void LetPush() { pushes_ = true; }
+
+  // From now on queue pairs post inline, if the other fabric does. Initially they do not, as with a NIC
+  // without inline data.
+  void LetPostInline() { posts_inline_ = true; }
 
   // What listeners say that are made from now on: see fabric::Listener::shortfall().
   void SetShortfall(absl::Status shortfall) { shortfall_ = std::move(shortfall); }
@@ -144,6 +150,7 @@ class SpyFabric final : public fabric::Fabric {
   bool peers_share_core_ = false;
   std::optional<bool> has_unpolled_;
   bool pushes_ = false;
+  bool posts_inline_ = false;
   bool sends_may_wait_ = true;
   bool no_credits_ = false;
   std::optional<int> numa_node_;

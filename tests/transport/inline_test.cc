@@ -1,0 +1,170 @@
+// Small messages that the fabric copies when they are posted, and those that take the other road.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+
+namespace hawser::transport {
+namespace {
+
+class InlineTest : public ::testing::Test {
+ protected:
+  InlineTest() {
+    for (World::Side* side : {&world_.client, &world_.server}) side->fabric->LetPostInline();
+  }
+
+  World world_;
+};
+
+TEST_F(InlineTest, SmallMessagesNeedNoWorkRequest) {
+  Link link(world_);
+  link.EchoAll();
+  for (int i = 0; i < 100; ++i) {
+    PendingCall call;
+    link.Call(call, NewMessage(world_.client.messages(), 64));
+    ASSERT_THAT(call.status(), IsOk());
+  }
+  for (const SpyFabric::Counts* counts : {&link.client_counts(), &link.server_counts()}) {
+    EXPECT_EQ(counts->inline_sends, 100u);
+    EXPECT_EQ(counts->sends, 0u);
+  }
+}
+
+TEST_F(InlineTest, WhatOneTurnGivesRiseToRingsOneDoorbell) {
+  Link link(world_);
+  link.EchoAll();
+  std::vector<PendingCall> calls(20);
+  world_.OnClient([&] {
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
+    EXPECT_EQ(link.client_counts().doorbells, 0u);
+  });
+  EXPECT_EQ(link.client_counts().inline_sends, 20u);
+  EXPECT_EQ(link.client_counts().doorbells, 1u);
+  ASSERT_TRUE(world_.RunUntil([&] { return calls[19].done(); }));
+}
+
+TEST_F(InlineTest, ALongTurnRingsEarlyUnlessThePeerWaitsForThisCore) {
+  for (const bool share : {false, true}) {
+    SCOPED_TRACE(share);
+    World world;
+    world.client.fabric->OfferNoCredits();
+    world.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
+    world.server.fabric->LetPostInline();
+    Link link(world, {.slots = 64});
+    link.EchoAll();
+    world.server.fabric->SetPeersShareCore(share);
+    std::vector<PendingCall> calls(64);
+    world.OnClient([&] {
+      for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
+    });
+    ASSERT_TRUE(world.RunUntil([&] { return calls[63].done(); }));
+    EXPECT_EQ(link.server_counts().inline_sends, 64u);
+    EXPECT_EQ(link.server_counts().doorbells, share ? 1u : 2u);
+  }
+}
+
+// The memory of a small response is free for the next one although the peer has not acknowledged anything.
+TEST_F(InlineTest, MemoryIsFreeWithoutACompletion) {
+  Link link(world_);
+  world_.server.fabric->KeepBackSendCompletions(true);
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  OutgoingMessagePtr response = NewMessage(world_.server.messages(), 64);
+  const OutgoingMessage* const first = response.get();
+  world_.OnServer([&] {
+    ASSERT_THAT(link.server_end->Respond(link.server.requests[0].id, response), IsOk());
+    EXPECT_EQ(response, nullptr);
+    EXPECT_EQ(world_.server.messages().NewOutgoing().get(), first);
+  });
+  ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
+  EXPECT_THAT(call.status(), IsOk());
+}
+
+TEST_F(InlineTest, NoMessageOvertakesAQueuedOne) {
+  Link link(world_);
+  PendingCall calls[3];
+  world_.OnClient([&] {
+    ASSERT_THAT(link.Send(calls[0], 64), IsOk());
+    ASSERT_THAT(link.Send(calls[1], 2000), IsOk());
+    ASSERT_THAT(link.Send(calls[2], 64), IsOk());
+  });
+  EXPECT_EQ(link.client_counts().inline_sends, 1u);
+  EXPECT_EQ(link.client_counts().sends, 2u);
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 3; }));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(link.server.requests[i].id, calls[i].id);
+}
+
+// What is attached is released by the completion, and this runs code of the application.
+TEST_F(InlineTest, AMessageThatOwnsAValueIsQueued) {
+  Link link(world_);
+  link.EchoAll();
+  OutgoingMessagePtr request = NewMessage(world_.client.messages(), 64);
+  request->Own(std::make_shared<int>(1));
+  PendingCall call;
+  link.Call(call, std::move(request));
+  EXPECT_EQ(link.client_counts().inline_sends, 0u);
+  EXPECT_EQ(link.client_counts().sends, 1u);
+  EXPECT_EQ(link.client_counts().signaled_sends, 1u);
+}
+
+// The server disconnects only when completions show that its last answers have arrived.
+TEST_F(InlineTest, TheAnswersOfAServerThatDrainsAreQueuedAndSignaled) {
+  Link link(world_);
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  world_.OnServer([&] { link.server_end->Drain(); });
+  world_.Settle();  // Nothing is queued before the answer.
+  ASSERT_THAT(link.Respond(link.server.requests[0].id, 64), IsOk());
+  EXPECT_EQ(link.server_counts().inline_sends, 0u);
+  EXPECT_EQ(link.server_counts().signaled_sends, link.server_counts().sends);
+  ASSERT_TRUE(world_.RunUntil([&] { return call.done() && link.closed(); }));
+  EXPECT_THAT(call.status(), IsOk());
+}
+
+// What was copied before has no completion. The peer's answer to "going away" shows that it has arrived.
+TEST_F(InlineTest, AnAnswerThatIsCopiedBeforeADrainArrives) {
+  for (int i = 0; i < 20; ++i) {
+    Link link(world_);
+    PendingCall call;
+    ASSERT_THAT(link.Send(call, 64), IsOk());
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+    const uint64_t before = link.server_counts().inline_sends;
+    world_.OnServer([&] {
+      OutgoingMessagePtr response = NewMessage(world_.server.messages(), 64);
+      ASSERT_THAT(link.server_end->Respond(link.server.requests[0].id, response), IsOk());
+      link.server_end->Drain();
+    });
+    EXPECT_EQ(link.server_counts().inline_sends, before + 1);
+    // Only the server runs: it does not disconnect, because the client has not answered.
+    for (int turn = 0; turn < 100; ++turn) world_.server.poller().PollOnce();
+    EXPECT_EQ(link.server_observer.closings, 0);
+    ASSERT_TRUE(world_.RunUntil([&] { return call.done() && link.closed(); }));
+    EXPECT_THAT(call.status(), IsOk());
+  }
+}
+
+TEST_F(InlineTest, ACopiedRequestComesBackWhenTheConnectionIsLost) {
+  Link link(world_);
+  PendingCall call, other;
+  call.wants_request_back = true;
+  ASSERT_THAT(link.Send(call, 64), IsOk());
+  ASSERT_THAT(link.Send(other, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
+  world_.OnServer([&] { link.server_end->Close(absl::UnavailableError("the test ends it")); });
+  ASSERT_TRUE(world_.RunUntil([&] { return call.done() && other.done() && link.closed(); }));
+  EXPECT_THAT(call.status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(link.client_counts().inline_sends, 2u);
+  EXPECT_NE(call.request_back, nullptr);
+  EXPECT_EQ(other.request_back, nullptr);
+}
+
+}  // namespace
+}  // namespace hawser::transport
