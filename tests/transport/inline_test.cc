@@ -166,5 +166,52 @@ TEST_F(InlineTest, ACopiedRequestComesBackWhenTheConnectionIsLost) {
   EXPECT_EQ(other.request_back, nullptr);
 }
 
+// ---- Received
+
+TEST_F(InlineTest, SmallMessagesThatAreKeptHoldNoMemoryOfThePool) {
+  Link link(world_);
+  const auto receives_bytes = [&] {
+    return link.server_end->receives_posted() *
+           BufferPool::CapacityOf(ConnectionOptions().receive_buffer_bytes);
+  };
+  PendingCall first, calls[8];
+  ASSERT_THAT(link.Send(first, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  link.server.requests.clear();
+  world_.Settle();
+  const size_t others = World::LeasedBytes(world_.server) - receives_bytes();
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 8; }));
+  world_.Settle();
+  EXPECT_EQ(World::LeasedBytes(world_.server), others + receives_bytes());
+  for (const RecordingServer::Request& request : link.server.requests) {
+    EXPECT_EQ(request.message->memory_bytes(), 0u);
+  }
+}
+
+TEST_F(InlineTest, TheReceiveOfASmallMessageIsUsedAgainAndTheMessageStays) {
+  Link link(world_);
+  constexpr size_t kCalls = 200;
+  for (size_t i = 0; i < kCalls; ++i) {
+    PendingCall call;
+    OutgoingMessagePtr request = NewMessage(world_.client.messages(), 8 + i, static_cast<uint32_t>(i));
+    ASSERT_THAT(link.Send(call, std::move(request)), IsOk());
+    ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == i + 1; }));
+    link.RespondEmpty(link.server.requests[i].id);
+    ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
+  }
+  for (size_t i = 0; i < kCalls; ++i) {
+    EXPECT_TRUE(Content(*link.server.requests[i].message) == ContentOf(8 + i, static_cast<uint32_t>(i))) << i;
+  }
+}
+
+TEST_F(InlineTest, ALargerMessageIsReadWhereItWasReceived) {
+  Link link(world_);
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, 1000), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  EXPECT_GE(link.server.requests[0].message->memory_bytes(), 1000u);
+}
+
 }  // namespace
 }  // namespace hawser::transport

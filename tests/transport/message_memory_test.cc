@@ -16,6 +16,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// A message of so many bytes keeps the buffer that it was received into.
+constexpr size_t kNotCopiedBytes = 1000;
+
 // ---- Memory of large messages.
 
 TEST(ReleaseTest, ALargeResponseIsReleasedByTheNextRequestOfItsSlot) {
@@ -288,7 +291,7 @@ TEST(MemoryTest, TheRingIsFilledAgainWhenThereIsMemory) {
   Hoard hoard(world.server.buffers(), 4096);
   // The server keeps its requests, so each one takes a buffer out of the ring. Honest callers get no RNR.
   PendingCall calls[4];
-  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, kNotCopiedBytes), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
   EXPECT_LT(link.server_counts().receives_posted, link.server_counts().receive_depth);
   hoard.Drop(10);
@@ -306,7 +309,7 @@ TEST(MemoryTest, AConnectionThatCannotReceiveForLongEndsWithTheReason) {
   Hoard hoard(world.server.buffers(), 4096);
   world.server.fabric->KeepBackSendCompletions(true);  // So that nothing that was sent is free again.
   PendingCall calls[4];
-  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, kNotCopiedBytes), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
   for (int i = 0; i < 4; ++i) {
     ASSERT_THAT(link.Respond(link.server.requests[i].id, std::move(answers[i])), IsOk());
@@ -333,7 +336,7 @@ TEST(MemoryTest, AnAnswerThatAReceiveIsMissingForWaitsForMemory) {
   Hoard hoard(world.server.buffers(), 4096);
   world.server.fabric->KeepBackSendCompletions(true);  // So that nothing that was sent is free again.
   PendingCall calls[8];
-  for (int i = 0; i < 4; ++i) ASSERT_THAT(link.Send(calls[i], 8), IsOk());
+  for (int i = 0; i < 4; ++i) ASSERT_THAT(link.Send(calls[i], kNotCopiedBytes), IsOk());
   ASSERT_TRUE(world.RunUntil([&] { return link.server.requests.size() == 4; }));
   // The application keeps four buffers, and three are in the ring: for two requests and a control message.
   for (int i = 0; i < 4; ++i) {
@@ -356,7 +359,7 @@ TEST(MemoryTest, AClientThatKeepsAllRepliesGetsNoRnrAndGoesOnAfterwards) {
   // Sends until the pool has no memory for the next request, or the ring no receive for its answer.
   while (true) {
     calls.push_back(std::make_unique<PendingCall>());
-    OutgoingMessagePtr request = NewMessage(world.client.messages(), 64);
+    OutgoingMessagePtr request = NewMessage(world.client.messages(), kNotCopiedBytes);
     if (!request->status().ok()) break;
     ASSERT_THAT(link.Send(*calls.back(), std::move(request), absl::Milliseconds(10)), IsOk());
     for (int idle = 0; idle < 200 && !calls.back()->done();) idle = world.Turn() == 0 ? idle + 1 : 0;

@@ -201,12 +201,14 @@ class WaitingRingWithoutMemoryTest : public ::testing::Test {
     return options;
   }
   static constexpr size_t kReceiveBytes = 4096;
+  // A request of so many bytes keeps the buffer that it was received into.
+  static constexpr size_t kNotCopiedBytes = 1000;
 
   void TakeAll(BufferPool& buffers) { hoard_.Take(buffers, kReceiveBytes); }
   // Sends all `calls`, one for each slot. The server receives only those for which it has receives.
   void CallAll(Link& link, std::vector<PendingCall>& calls) {
     TakeAll(world_.server.buffers());
-    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
+    for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, kNotCopiedBytes), IsOk());
     ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
   }
 

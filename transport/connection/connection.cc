@@ -712,6 +712,9 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
   if (!ok) OnBadCompletion(id, completion.status);
   if (id.kind == WorkId::kReceive) {
+    if (ok && completion.byte_len <= kCopiedMax && OnSmall(id.number, completion.byte_len)) [[likely]] {
+      return poller_.MarkForFlush(this);
+    }
     Lease buffer = receive_ring_.Take(id.number);
     if (ok && buffer && state_ < State::kFlushing) OnMessage(std::move(buffer), completion.byte_len);
     poller_.MarkForFlush(this);
@@ -737,6 +740,30 @@ bool Connection::TakeCredits(const Header& header) {
                                            " credits, which this side does not take"));
   }
   return carries_traffic();
+}
+
+// Copies it first: what is checked then cannot be changed by a device, nor by a peer through one.
+bool Connection::OnSmall(uint32_t receive, uint32_t length_bytes) {
+  const uint8_t* const data = receive_ring_.Peek(receive);
+  if (!heard_ || !carries_traffic() || data == nullptr) [[unlikely]]
+    return false;
+  IncomingMessagePtr incoming = poller_.messages().NewIncoming();
+  ParsedMessage message;
+  if (!ParseSmall(incoming->Copy(data, length_bytes), length_bytes, message)) [[unlikely]]
+    return false;
+  const bool is_request = message.header.kind == Kind::kRequest;
+  if (is_request ? responder_ == nullptr : requester_ == nullptr) [[unlikely]]
+    return false;
+  receive_ring_.PutBack(receive);
+  keepalive_.OnPeerActivity();
+  incoming->SetEnvelope(message.envelope);
+  incoming->AddSegment(message.inline_segments, static_cast<uint32_t>(message.inline_bytes));
+  if (is_request) {
+    responder_->OnRequest(message, std::move(incoming), Lease(), length_bytes);
+  } else if (TakeCredits(message.header)) {
+    requester_->OnResponse(message, std::move(incoming), Lease(), length_bytes);
+  }
+  return true;
 }
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
@@ -765,11 +792,13 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   }
   switch (message.header.kind) {
     case Kind::kRequest:
-      if (responder_ != nullptr) return responder_->OnRequest(message, std::move(buffer), length_bytes);
+      if (responder_ != nullptr)
+        return responder_->OnRequest(message, nullptr, std::move(buffer), length_bytes);
       break;
     case Kind::kResponse:
       if (requester_ == nullptr) break;
-      if (TakeCredits(message.header)) requester_->OnResponse(message, std::move(buffer), length_bytes);
+      if (TakeCredits(message.header))
+        requester_->OnResponse(message, nullptr, std::move(buffer), length_bytes);
       return;
     case Kind::kControl:
       if (TakeCredits(message.header)) control_.OnControl(message);
@@ -788,6 +817,11 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
 }
 
 void Connection::Flush() {
+  FlushAll();
+  receive_ring_.ReleasePutBack();
+}
+
+void Connection::FlushAll() {
   // While connecting, this waits for OnConnectFailed(), which names the reason; siw flushes before it.
   if (state_ < State::kFlushing && state_ != State::kConnecting && !seen_flushed_.ok()) Fail(seen_flushed_);
   if (state_ < State::kFlushing) {

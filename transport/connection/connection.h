@@ -210,6 +210,8 @@ class Connection final : Port,
   void Agree(const Handshake& peer);
   void Move(Event event);
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
+  // The usual message: a small request or response on a connection in use. False: it is another one.
+  bool OnSmall(uint32_t receive, uint32_t length_bytes);
   // Of a response or a control message. False: the connection has failed.
   bool TakeCredits(const Header& header);
   void OnBadCompletion(const WorkId& id, fabric::CompletionStatus status);
@@ -220,6 +222,7 @@ class Connection final : Port,
   uint32_t messages_that_may_come() const;
   // The same for the side that sends requests; 0 for the other, which needs it only when memory is short.
   uint32_t answers_that_may_come() const;
+  void FlushAll();
   void CloseIfDrained();
   // Gives a client that has no call kLeaves from now on, while this side drains.
   void AwaitLeave();

@@ -38,7 +38,7 @@ uint32_t ReceiveRing::Depth(uint32_t slots) { return slots + kControl + SpareFor
 uint32_t ReceiveRing::Size(uint32_t slots, uint32_t buffer_bytes, Kind kind) {
   buffer_bytes_ = buffer_bytes;
   kind_ = kind;
-  spare_max_ = SpareFor(slots);
+  spare_max_ = static_cast<uint8_t>(SpareFor(slots));
   entries_.resize(Depth(slots));
   Want(kind == Kind::kWaitedFor ? kIdle : static_cast<uint32_t>(entries_.size()));
   if (kind == Kind::kCredits) {
@@ -78,9 +78,9 @@ void ReceiveRing::Grow(uint32_t control_messages) {
   if (full_) return;
   if (kind_ == Kind::kForAnswers) {
     wanted_ = std::min(may_come_ + spare_, static_cast<uint32_t>(entries_.size()));
-    spare_ = std::min(spare_ + 1, spare_max_);
+    spare_ = std::min<uint32_t>(spare_ + 1, spare_max_);
   } else if (kind_ == Kind::kCredits) {
-    if (refills_ > kIdleRefills) WantAllowed(std::min(spare_ + 1, spare_max_));
+    if (refills_ > kIdleRefills) WantAllowed(std::min<uint32_t>(spare_ + 1, spare_max_));
   } else if (kind_ == Kind::kWaitedFor &&
              // The last turn ended with more than half of the ring posted, so this turn has used a quarter of
              // it.
@@ -137,6 +137,11 @@ bool ReceiveRing::OnMemory(Shortage& why) {
   return filled;
 }
 
+fabric::ReceiveWorkRequest ReceiveRing::RequestOf(uint32_t number) const {
+  return {.wr_id = WorkId{port_.index(), WorkId::kReceive, number}.Encode(),
+          .buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()}};
+}
+
 bool ReceiveRing::Refill(Shortage& why) {
   BufferPool& pool = port_.poller().messages().buffers();
   // A connection needs its first receive to exist. So this waits for memory if the pool only has to unmap
@@ -148,6 +153,11 @@ bool ReceiveRing::Refill(Shortage& why) {
     const size_t length = std::min<size_t>(wanted_ - posted(), kChainMax);
     for (size_t count = 0; count < length; ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
+      if (entries_[number]) {  // It was put back.
+        --put_back_;
+        chain.push_back(RequestOf(number));
+        continue;
+      }
       Lease lease = pool.TryAcquire(buffer_bytes_, why);
       if (!lease) {
         port_.poller().messages().Trim();
@@ -162,8 +172,7 @@ bool ReceiveRing::Refill(Shortage& why) {
         break;
       }
       entries_[number] = std::move(lease);
-      chain.push_back({.wr_id = WorkId{port_.index(), WorkId::kReceive, number}.Encode(),
-                       .buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()}});
+      chain.push_back(RequestOf(number));
     }
     if (!chain.empty()) {
       absl::Status posted = port_.queue_pair().PostReceive(chain);
@@ -189,7 +198,18 @@ Lease ReceiveRing::Take(uint32_t number) {
   return std::exchange(entries_[number], Lease());
 }
 
+void ReceiveRing::DropPutBack() {
+  // They are among the last.
+  for (size_t i = missing_.size(); put_back_ != 0;) {
+    Lease& buffer = entries_[missing_[--i]];
+    if (!buffer) continue;
+    buffer = Lease();
+    --put_back_;
+  }
+}
+
 void ReceiveRing::Abandon() {
+  ReleasePutBack();
   for (uint32_t number = 0; number < entries_.size(); ++number) Take(number);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/memory/buffer_pool.h"
 #include "hawser/transport/sharing/memory_queue.h"
 
@@ -31,6 +32,8 @@ class Port;
 // So a message of an honest peer never meets RNR. An idle connection holds one or two receives, with kCredits
 // four. There is more for kPromised; and a few to spare where the fabric cannot withdraw receives: kCredits
 // does not post them again, so each of the peer's pings takes one away.
+// A small message is copied out of its buffer, which is then posted again as it is: PutBack(). What the next
+// refill does not post returns to the pool.
 // Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {
  public:
@@ -62,6 +65,20 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // The buffer of entry `number`, which has completed. Null: there is no such receive.
   Lease Take(uint32_t number);
 
+  // Likewise, in place; until PutBack(), or until Take().
+  const uint8_t* Peek(uint32_t number) const {
+    return number < entries_.size() && entries_[number] ? entries_[number].data() : nullptr;
+  }
+  // What Peek() has returned is not used any more.
+  void PutBack(uint32_t number) {
+    missing_.push_back(number);
+    ++put_back_;
+  }
+  // Returns to the pool what was put back, and was not posted again.
+  void ReleasePutBack() {
+    if (put_back_ != 0) DropPutBack();
+  }
+
   // The queue pair is no more: none is posted.
   void Abandon();
 
@@ -82,6 +99,8 @@ class ReceiveRing final : public MemoryQueue::Waiter {
  private:
   bool OnMemory(Shortage& why) override;
   bool Refill(Shortage& why);
+  fabric::ReceiveWorkRequest RequestOf(uint32_t number) const;
+  void DropPutBack();
   // `control_messages`: since the last refill.
   void Grow(uint32_t control_messages);
   // For kPromised and kWaitedFor.
@@ -94,7 +113,7 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   Kind kind_ = Kind::kPromised;
   bool opened_ = false;            // It was refilled before.
   bool full_ = false;              // By Promise().
-  uint32_t spare_max_ = 1;         // Beside what is promised.
+  uint8_t spare_max_ = 1;          // Beside what is promised.
   uint32_t spare_ = 0;             // kForAnswers, kCredits: grows with use.
   uint32_t allowed_ = 0;           // kCredits: requests of the peer.
   uint32_t may_come_ = 0;          // kForAnswers: at the last refill.
@@ -102,6 +121,7 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   uint32_t posted_min_ = 0;        // With fewer it is refilled, unless only `may_come` counts.
   uint32_t refills_ = 0;           // Since OnIdle().
   uint32_t control_messages_ = 0;  // At the last refill.
+  uint32_t put_back_ = 0;          // Of missing_: with a buffer.
   std::vector<Lease> entries_;
   std::vector<uint32_t> missing_;  // Entries with no receive posted.
 };

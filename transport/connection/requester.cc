@@ -98,7 +98,8 @@ void Requester::Cancel(ExchangeId id) {
   control_.Pump();
 }
 
-void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
+void Requester::OnResponse(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
+                           uint32_t length_bytes) {
   const Header& header = message.header;
   Slot* const found = slots_.Find(header.slot);
   if (found == nullptr || (found->state != State::kWaiting && found->state != State::kAbandoned) ||
@@ -113,10 +114,9 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
     if (message.remote_bytes != 0) OweRelease(slot);
     return Free(slot, Event::kAnswered);
   }
-  IncomingMessagePtr response;
   const Inbounds::Fit fit =
-      inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, response);
-  if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(response));
+      inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, whole);
+  if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(whole));
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
     return inbounds_.Fetch(slot.response, message);

@@ -47,7 +47,9 @@ class Requester final : Inbound::Owner {
   // Returns what was not needed since the last call.
   void ReturnCredits();
 
-  void OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
+  // `whole`: the message, if it was copied. Otherwise it is in `buffer`.
+  void OnResponse(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
+                  uint32_t length_bytes);
 
   // Takes the next cancellation or release to tell the peer; nullopt: none is left.
   std::optional<ControlOp> NextControlOp();

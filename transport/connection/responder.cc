@@ -36,7 +36,8 @@ void Responder::Move(Slot& slot, Event event) {
   slot.state = next;
 }
 
-void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
+void Responder::OnRequest(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
+                          uint32_t length_bytes) {
   const Header& header = message.header;
   if (header.slot >= slots_.size()) {
     return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
@@ -66,10 +67,9 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
     port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
   }
   slot.refuse_ns = slot.deadline_ns;
-  IncomingMessagePtr request;
   const Inbounds::Fit fit =
-      inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, request);
-  if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(request));
+      inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, whole);
+  if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(whole));
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
     inbounds_.Fetch(slot.request, message);

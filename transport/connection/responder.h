@@ -37,7 +37,9 @@ class Responder final : Inbound::Owner {
   // A Kind::kReturn came.
   void OnReturn();
 
-  void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
+  // `whole`: the message, if it was copied. Otherwise it is in `buffer`.
+  void OnRequest(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
+                 uint32_t length_bytes);
   // See Connection::Respond(). A response that is READ counts against the peer's host until it is released
   // (Outbounds).
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);

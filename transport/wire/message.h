@@ -197,7 +197,12 @@ struct OutgoingMessageDeleter {
 };
 using OutgoingMessagePtr = std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter>;
 
-// A received message: envelope and segments, read in place where the fabric put them.
+// The largest SEND that is copied into the object of its message, so that its receive is posted again at
+// once. Copying more costs more than a buffer of the pool.
+inline constexpr size_t kCopiedMax = 512;
+
+// A received message: envelope and segments, read in place where the fabric put them, or, of a small one, in
+// the object itself, which only this process writes.
 // Thread:   one at a time.
 // Lifetime: its one owner keeps it as long as it likes; the memory is its own, not the ring's.
 class IncomingMessage {
@@ -233,7 +238,14 @@ class IncomingMessage {
     length_bytes_ = length_bytes;
     envelope_ = envelope;
   }
-  // Until SetSink().
+  // Copies the SEND at `data`, of at most kCopiedMax bytes. Returns the copy, aligned to 8; then `envelope`
+  // in it and the segments are set.
+  const uint8_t* Copy(const uint8_t* data, uint32_t length_bytes) {
+    memcpy(copied_, data, length_bytes);
+    return copied_;
+  }
+  void SetEnvelope(absl::Span<const uint8_t> envelope) { envelope_ = envelope; }
+  // Until SetSink(). Empty: it was copied.
   absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
   void AddSegment(const uint8_t* address, uint32_t length_bytes) {
     segments_.push_back({address, length_bytes});
@@ -250,7 +262,7 @@ class IncomingMessage {
   const Lease& sink() const { return shared_sink_ != nullptr ? *shared_sink_ : sink_; }
   // Shared ownership of the sink, which is not empty. It may outlive the message.
   std::shared_ptr<const Lease> ShareSink();
-  // The registered memory that it holds, by capacity: the receive buffer, or the sink.
+  // The registered memory that it holds, by capacity: the receive buffer, or the sink. 0: it was copied.
   uint64_t memory_bytes() const {
     return has_sink_ ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : 0;
   }
@@ -290,6 +302,7 @@ class IncomingMessage {
   bool keeps_reader_ = false;           // reader_ can serve another message (capnp_layout.h).
   const void* capabilities_ = nullptr;  // That the roots of a kept reader have.
   IncomingMessage* next_free_ = nullptr;
+  alignas(8) uint8_t copied_[kCopiedMax];
 };
 
 struct IncomingMessageDeleter {
