@@ -1,26 +1,21 @@
 #ifndef HAWSER_TRANSPORT_POLLER_POLLER_H_
 #define HAWSER_TRANSPORT_POLLER_POLLER_H_
 
-#include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/base/fork.h"
-#include "hawser/base/intrusive_list.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/clock/fine_clock.h"
 #include "hawser/transport/clock/timer.h"
@@ -29,8 +24,13 @@
 #include "hawser/transport/poller/called_out.h"
 #include "hawser/transport/poller/counts.h"
 #include "hawser/transport/poller/drive_time.h"
+#include "hawser/transport/poller/driver_role.h"
+#include "hawser/transport/poller/driver_sleep.h"
 #include "hawser/transport/poller/idle.h"
+#include "hawser/transport/poller/mailbox.h"
 #include "hawser/transport/poller/poller_client.h"
+#include "hawser/transport/poller/poller_clients.h"
+#include "hawser/transport/poller/poller_hold.h"
 #include "hawser/transport/poller/poller_stats.h"
 #include "hawser/transport/poller/wait_event.h"
 #include "hawser/transport/poller/watchdog.h"
@@ -43,18 +43,6 @@
 #include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
-
-// Work that another thread posts to a poller. Intrusive, so that posting allocates nothing. The poller owns
-// it from Poller::Post() until it calls Run(), once, on the poller.
-class MailboxItem {
- public:
-  virtual void Run() = 0;
-
-  MailboxItem* next_in_mailbox = nullptr;  // The poller's.
-
- protected:
-  ~MailboxItem() = default;
-};
 
 // One completion queue, the connections on it, and their timers, driven by one thread at a time.
 //
@@ -108,17 +96,19 @@ class Poller final : public PollerServices {
   bool WaitFor(WaitEvent& event, absl::FunctionRef<int64_t()> until_ns);
 
   // This thread is on the poller.
-  bool Held() const { return innermost_held_ == this || (innermost_held_ != nullptr && HeldBeside()); }
+  bool Held() const { return hold_.held(); }
   // This thread is on some poller: in a handler or a callback, which must not wait for a network.
-  static bool ThisThreadHoldsOne();
+  static bool ThisThreadHoldsOne() { return PollerHold::ThisThreadHoldsOne(); }
   // The code of the application that this thread runs there: see CalledOut::Now().
-  static std::optional<CalledOut::Call> CalledOutOnThisThread();
+  static std::optional<CalledOut::Call> CalledOutOnThisThread() {
+    return PollerHold::CalledOutOnThisThread();
+  }
   void AssertHeld() const;
 
   // While the sum is above zero, more than waiting threads depends on the poller (callbacks, a server's
   // requests), so its own thread resumes driving as soon as the last waiting thread leaves. Otherwise it
   // waits a few milliseconds for the next.
-  void AddAsyncInterest(int delta);
+  void AddAsyncInterest(int delta) { role_.AddAsyncInterest(delta); }
 
   // False in a child after fork(): the threads and the sockets are the parent's; nothing may be touched.
   bool usable_in_this_process() const { return !fork_mark_.in_child(); }
@@ -206,24 +196,21 @@ class Poller final : public PollerServices {
 
   // The poller takes ownership of `connection`, gives it its index, and destroys it once it is closed and the
   // fabric holds none of its buffers.
-  void Adopt(std::unique_ptr<PollerClient> connection);
+  void Adopt(std::unique_ptr<PollerClient> connection) { clients_.Adopt(std::move(connection)); }
   // Destroys `connection`, which has nothing posted.
-  void Drop(PollerClient* connection);
+  void Drop(PollerClient* connection) { clients_.Drop(connection); }
   // Calls connection->Flush() at the end of this turn, once per turn and connection.
   void MarkForFlush(PollerClient* connection);
   // Destroys `connection` at the end of this turn.
-  void MarkClosed(PollerClient* connection);
+  void MarkClosed(PollerClient* connection) { clients_.MarkClosed(connection); }
   // Not yet destroyed.
-  size_t connection_count() const { return connection_count_; }
+  size_t connection_count() const { return clients_.size(); }
 
  private:
   Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, ReadLedger& ledger,
          const PollerOptions& options, Environment& environment);
-  // The same on a thread that has taken another poller since.
-  [[gnu::noinline, gnu::cold]] bool HeldBeside() const;
   bool TryHold();
   void Release();
-  void AwaitRelease();
   size_t Turn();
   size_t TakeCompletions();
   int64_t ReadClock() {
@@ -232,38 +219,18 @@ class Poller final : public PollerServices {
     return now_ns_;
   }
   size_t TurnOfDriver();
-  bool RunMailbox();
-  // Runs at most `count` items, and subtracts those it ran from `count`.
-  bool RunMailbox(size_t& count);
-  static MailboxItem* RunItems(MailboxItem* first, size_t& count);
-  bool HasMail() const;
-  void FlushConnections();
-  void FlushLongQueues();
   void Dispatch(const fabric::Completion& completion);
-  // Drives until `event` is set or, if that is null, yield_.
+  // Drives until `event` is set. Null: this is the poller's own thread, which drives until it is to stop.
   void Drive(WaitEvent* event);
-  void Background();
   void RunMailboxUnlessHeld();
-  bool OwnThreadTakesMail() const;
-  void HandOverMail();
-  void PassOnDriving();
-  void NoteHowManyWait();
-  bool OwnThreadDrivesForMany(int others) const;
-  void WakeIfSleepingPast(int64_t when_ns);
 
   Environment& environment_;
   const ForkMark fork_mark_;
 
-  // Which thread is on the poller. All threads but the one that drives only try, so no order of locks can
-  // deadlock.
-  static constexpr int kFree = 0, kHeld = 1, kHeldAndAwaited = 2;
-  std::atomic<int> held_{kFree};
-  // The innermost poller that this thread is on.
-  inline static constinit thread_local const Poller* innermost_held_ = nullptr;
-  MessageCache cache_;                  // Of the thread that is on it.
-  const Poller* outer_held_ = nullptr;  // Another one that this thread is on, too.
+  MessageCache cache_;  // Of the thread that is on it.
 
   CalledOut called_out_;
+  PollerHold hold_;
   Watchdog* watchdog_ = nullptr;  // Null: nothing watches this.
 
   // Guarded by being on the poller.
@@ -279,43 +246,18 @@ class Poller final : public PollerServices {
   ResponseWatch response_watch_;
   MessageCounts sent_, received_;
   Count sent_bytes_;
-  std::vector<std::unique_ptr<PollerClient>> connections_;
-  std::vector<uint32_t> free_indexes_;
-  size_t connection_count_ = 0;
-  std::vector<PollerClient*> to_flush_;
-  std::vector<PollerClient*> closed_;
+  PollerClients clients_;
 
-  std::atomic<MailboxItem*> mailbox_{nullptr};  // Newest first.
-  // Taken out of the mailbox by a thread that did not run them all; oldest first. Changed on the poller.
-  std::atomic<MailboxItem*> left_over_{nullptr};
-  std::atomic<int64_t> sleeping_until_ns_{0};  // 0: the driver is awake.
-  std::atomic<bool> own_thread_drives_{false};
-  std::atomic<int64_t> next_timer_ns_{kNever};
-  std::atomic<int> async_interest_{0};
+  Mailbox mailbox_;
+  DriverSleep sleep_;
 
   // Used by the driver only.
   Idle idle_;
   DriveTime drive_time_;
   Count turns_of_waiting_threads_, turns_of_own_thread_;
 
-  // Which thread drives; guarded by role_mutex_, which is not an absl::Mutex: see base/mutex.h.
-  std::mutex role_mutex_;
-  bool has_driver_ = false;
-  bool background_drives_ = false;
-  bool background_rests_ = false;   // Until told that the thread that drives has left.
-  bool handed_over_ = false;        // A thread that posted has left items to the next one that drives.
-  std::atomic<int> foreground_{0};  // Threads in WaitFor(). Changed without role_mutex_.
-  uint64_t foreground_drives_ = 0;
-  // How often of late a thread began to wait beside others, less those that did alone. Changed under
-  // role_mutex_.
-  std::atomic<int> together_{0};
-  std::atomic<bool> many_wait_{false};  // Then the poller's own thread drives. Changed under role_mutex_.
-  IntrusiveList<WaitEvent, ForDriver> waiting_;
-  std::atomic<bool> yield_{false};  // The background driver is to step back, or to end.
-  bool stopping_ = false;
-  std::condition_variable background_wake_;
-  bool has_background_ = false;
-  std::thread background_;
+  DriverRole role_;
+  std::thread background_;  // Its own.
 };
 
 }  // namespace hawser::transport

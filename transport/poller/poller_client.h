@@ -38,7 +38,7 @@ class PollerClient {
   PollerClient() = default;
 
  private:
-  friend class Poller;
+  friend class PollerClients;
 
   uint32_t index_ = 0;
   bool marked_for_flush_ = false;

@@ -20,6 +20,7 @@ class WaitEvent : public ListLink<struct ForDriver> {
   void Reset();
 
  private:
+  friend class DriverRole;
   friend class Poller;
   // Has the thread that waits look whether the poller needs one to drive it.
   void Nudge();

@@ -1,0 +1,58 @@
+#ifndef HAWSER_TRANSPORT_POLLER_POLLER_CLIENTS_H_
+#define HAWSER_TRANSPORT_POLLER_POLLER_CLIENTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "hawser/transport/poller/poller_client.h"
+
+namespace hawser::transport {
+
+// The connections on a poller: which index each has, which of them have something to flush in this turn, and
+// which of them end with it.
+// Thread:   on the poller.
+// Lifetime: part of its Poller. It owns the connections.
+class PollerClients {
+ public:
+  // See Poller::Adopt() and so on.
+  void Adopt(std::unique_ptr<PollerClient> client);
+  void Drop(PollerClient* client);
+  void MarkForFlush(PollerClient* client) {
+    if (!std::exchange(client->marked_for_flush_, true)) to_flush_.push_back(client);
+  }
+  void MarkClosed(PollerClient* client) { closed_.push_back(client); }
+  size_t size() const { return count_; }
+
+  // Null: there is none.
+  PollerClient* Find(uint32_t index) const {
+    return index < clients_.size() ? clients_[index].get() : nullptr;
+  }
+
+  bool has_marked() const { return !to_flush_.empty(); }
+  // Flushes those that are marked, and destroys those that are closed, until none is either.
+  void Flush() {
+    if (!to_flush_.empty() || !closed_.empty()) FlushMarked();
+  }
+  // In the middle of a turn: calls FlushIfLong() of those that are marked.
+  void FlushLongQueues();
+
+  // The poller ends: disconnects each, then destroys them.
+  void Disconnect();
+  void Clear() { clients_.clear(); }
+
+ private:
+  void FlushMarked();
+
+  std::vector<std::unique_ptr<PollerClient>> clients_;
+  std::vector<uint32_t> free_indexes_;
+  size_t count_ = 0;  // Not yet destroyed.
+  std::vector<PollerClient*> to_flush_;
+  std::vector<PollerClient*> closed_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_POLLER_POLLER_CLIENTS_H_
