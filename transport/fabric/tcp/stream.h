@@ -32,6 +32,15 @@ class Stream {
     tls_->AllowKernel(options.kernel_tls);
     if (options.tls_key_records_max != 0) tls_->set_key_records_max(options.tls_key_records_max);
   }
+  // After the handshake of TLS, if there is one: the kernel encrypts from here on, if it can, which
+  // `counters` count. They may be null.
+  void MoveToKernel(TcpFabricCounters* counters) {
+    if (tls_ == nullptr) return;
+    tls_->MoveToKernel();
+    if (counters == nullptr) return;
+    counters->kernel_tls_sends.fetch_add(tls_->sends_in_kernel(), std::memory_order_relaxed);
+    counters->kernel_tls_receives.fetch_add(tls_->receives_in_kernel(), std::memory_order_relaxed);
+  }
   // Null: no TLS.
   tls::Session* tls() const { return tls_.get(); }
   // Drops the session, and returns the socket, which is the caller's to close.
