@@ -43,7 +43,7 @@ class PeerRequest {
   void Refuse(const absl::Status& why);
 
  private:
-  friend class Connection;
+  friend class Opening;
   friend class ProofDesk;
 
   std::unique_ptr<fabric::ConnectRequest> request_;

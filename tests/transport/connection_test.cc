@@ -39,7 +39,7 @@ TEST(ConnectionStateTest, EveryCellIsAsTheTableSays) {
                           Event::kFlushed};
   for (const Row& row : table) {
     for (size_t i = 0; i < std::size(events); ++i) {
-      EXPECT_EQ(Connection::Next(row.from, events[i]), row.to[i])
+      EXPECT_EQ(ConnectionState::Next(row.from, events[i]), row.to[i])
           << "state " << static_cast<int>(row.from) << ", event " << i;
     }
   }
@@ -47,8 +47,8 @@ TEST(ConnectionStateTest, EveryCellIsAsTheTableSays) {
 
 TEST(ConnectionStateTest, AClosedConnectionComesBackByNoEvent) {
   for (Event event : {Event::kEstablished, Event::kDrainCalled, Event::kExchangesDone, Event::kFailed}) {
-    EXPECT_EQ(Connection::Next(State::kClosed, event), State::kClosed);
-    EXPECT_EQ(Connection::Next(State::kFlushing, event), State::kFlushing);
+    EXPECT_EQ(ConnectionState::Next(State::kClosed, event), State::kClosed);
+    EXPECT_EQ(ConnectionState::Next(State::kFlushing, event), State::kFlushing);
   }
 }
 

@@ -10,9 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/violation.h"
+#include "hawser/transport/connection/connection_state.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/poller/poller_client.h"
+#include "hawser/transport/security.h"
 #include "hawser/transport/wire/handshake.h"
 #include "hawser/transport/wire/options.h"
 
@@ -24,7 +26,7 @@ namespace hawser::transport {
 class Port : public PollerClient {
  public:
   Poller& poller() { return poller_; }
-  // Do not call after a flush has timed out (Connection::OnFlushTimer()), which destroys it.
+  // Do not call after a flush has timed out (Ending::OnFlushTimer()), which destroys it.
   fabric::QueuePair& queue_pair() { return *queue_pair_; }
   const ConnectionOptions& options() const { return options_; }
   // The minimum of both sides.
@@ -35,9 +37,16 @@ class Port : public PollerClient {
   // "tcp://10.0.0.2:7470".
   const std::string& peer() const { return peer_; }
   const SocketAddress& peer_address() const { return peer_address_; }
+  // Who the peer is, as TLS has found, or as it has proved. Not authenticated: neither. Never null.
+  const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
+  // The peer dialed.
+  bool accepted() const { return accepted_; }
+  // "connection 12 of tcp://10.0.0.7:51234", for the log.
+  std::string Name() const;
   // "; " and the argument of Connection::PeerIsBusy(), while the peer stays silent. Otherwise empty.
   const std::string& peer_is_busy() const { return peer_is_busy_; }
 
+  ConnectionState::State state() const { return state_; }
   // Messages may be sent, and arrive.
   bool carries_traffic() const { return carries_traffic_; }
   // OK until it has failed.
@@ -51,12 +60,11 @@ class Port : public PollerClient {
   // The peer broke the protocol: closes the connection, and sends the peer the reason if the fabric can carry
   // it. If the peer dialed, counts and logs the violation. `what`: without the peer's name. Every waiting
   // handler runs before either Fail() returns: check carries_traffic() afterwards.
-  virtual void Fail(Violation violation, absl::string_view what, absl::StatusCode code) = 0;
-  void Fail(Violation violation, absl::string_view what) {
-    Fail(violation, what, absl::StatusCode::kDataLoss);
-  }
+  void Fail(Violation violation, absl::string_view what, absl::StatusCode code = absl::StatusCode::kDataLoss);
   // The fabric failed, or this side has to give up.
-  virtual void Fail(absl::StatusCode code, absl::string_view what) = 0;
+  void Fail(absl::StatusCode code, absl::string_view what);
+  // The same; `why` is the whole text.
+  virtual void Fail(const absl::Status& why) = 0;
   // An exchange has ended: a slot is free. It may be the last exchange of a connection that drains.
   virtual void OnExchangeEnded() = 0;
   // There are more credits for requests.
@@ -71,6 +79,8 @@ class Port : public PollerClient {
   Port(Poller& poller, const ConnectionOptions& options)
       : poller_(poller), number_(next_number_.fetch_add(1, std::memory_order_relaxed)), options_(options) {}
 
+  void Move(ConnectionState::Event event);
+
   Poller& poller_;
   const uint64_t number_;
   const ConnectionOptions options_;
@@ -79,11 +89,18 @@ class Port : public PollerClient {
   std::string peer_;
   SocketAddress peer_address_;
   std::string peer_is_busy_;
+  std::shared_ptr<const PeerIdentity> peer_identity_ = OrNotAuthenticated(nullptr);
   bool carries_traffic_ = false;
+  bool accepted_ = false;
+  ConnectionState::State state_ = ConnectionState::State::kConnecting;
   absl::Status why_closed_;
   std::unique_ptr<fabric::QueuePair> queue_pair_;
 
  private:
+  // They set what the two handshakes say, and what ends.
+  friend class Opening;
+  friend class Ending;
+
   static inline std::atomic<uint64_t> next_number_{1};
 };
 

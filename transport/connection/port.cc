@@ -1,0 +1,27 @@
+#include "hawser/transport/connection/port.h"
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/state_machine.h"
+
+namespace hawser::transport {
+
+std::string Port::Name() const {
+  return absl::StrCat("connection ", number_, accepted_ ? " of " : " to ", peer_);
+}
+
+void Port::Move(ConnectionState::Event event) {
+  state_ = Moved<ConnectionState>(state_, event, [this] { return absl::StrCat("connection to ", peer_); });
+  carries_traffic_ = state_ == ConnectionState::State::kReady || state_ == ConnectionState::State::kDraining;
+}
+
+void Port::Fail(absl::StatusCode code, absl::string_view what) {
+  Fail(absl::Status(code, absl::StrCat("peer ", peer_, " ", what)));
+}
+
+void Port::Fail(Violation violation, absl::string_view what, absl::StatusCode code) {
+  absl::Status why(code, absl::StrCat("peer ", peer_, " ", what));
+  SetViolation(why, violation);
+  Fail(why);
+}
+
+}  // namespace hawser::transport
