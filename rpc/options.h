@@ -27,6 +27,7 @@ class Service;
 
 namespace internal {
 class CancelScope;
+struct ServerExtensionFactory;
 
 // CallOptions::scope. A copy of whole options has it, but braces cannot name that of others: gcc 12 destroys
 // twice what the members of an aggregate hold that is made inside a co_await expression (rpc/task.h). An
@@ -253,10 +254,9 @@ struct ServerOptions {
   // on this machine that passes connections on makes their clients clients of this machine. Over RDMA none
   // counts as one.
   Introspection introspection = Introspection::kThisMachine;
-  // Clients may measure latency and bandwidth (rpc/hawser/perf.capnp; the tool: `hawser perf`). Any client
-  // that may call can then make this server send and receive as much as the network carries, and open a few
-  // TCP ports for a minute each. `authorize` is asked about this, too.
-  bool perf = false;
+  // Services of Hawser's own that only programs have which name them: PerfExtension() (services/perf/perf.h).
+  // A service of the application with one of their interfaces takes its place.
+  std::vector<std::shared_ptr<const internal::ServerExtensionFactory>> extensions = {};
 };
 
 }  // namespace hawser

@@ -11,6 +11,7 @@
 #include "examples/stop_signal.h"
 #include "examples/tls_flags.h"
 #include "hawser/rpc/server.h"
+#include "hawser/services/perf/perf.h"
 
 namespace {
 
@@ -73,7 +74,7 @@ int main(int argc, char** argv) {
   options.poller.mode = kModes[polling];
   options.credentials = *credentials;
   options.status_address = status_address;
-  options.perf = perf;
+  if (perf) options.extensions = {hawser::PerfExtension()};
   hawser::Server server(options);
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;

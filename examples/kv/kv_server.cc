@@ -15,6 +15,7 @@
 #include "examples/tls_flags.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/services/perf/perf.h"
 
 namespace {
 
@@ -89,7 +90,7 @@ int main(int argc, char** argv) {
   options.connection.message_bytes_max = message_bytes_max;
   options.credentials = *credentials;
   options.status_address = status_address;
-  options.perf = perf;
+  if (perf) options.extensions = {hawser::PerfExtension()};
   if (!writers.empty()) {
     options.authorize = [&writers](const hawser::ServerContext& context) {
       return kv::Authorize(writers, context.peer_identity(), context.method());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +15,19 @@ namespace {
 // A snapshot in an answer has this at most: more than that of a thousand methods and connections.
 constexpr uint64_t kSnapshotBytesMax = 4 << 20;
 
+std::vector<std::unique_ptr<ServerExtension>> Made(const ServerOptions& options, ServerExtensionHost& host,
+                                                   transport::Environment& environment) {
+  std::vector<std::unique_ptr<ServerExtension>> made;
+  for (const auto& factory : options.extensions) {
+    if (factory != nullptr) made.push_back(factory->make(host, environment, options));
+  }
+  return made;
+}
+
 }  // namespace
 
 BuiltInServices::BuiltInServices(const ServerOptions& options, const MethodTable& methods,
-                                 transport::Environment& environment, PerfService::Host& host,
+                                 transport::Environment& environment, ServerExtensionHost& host,
                                  Introspector::Source snapshot)
     : options_(options),
       reflection_(methods),
@@ -25,7 +35,7 @@ BuiltInServices::BuiltInServices(const ServerOptions& options, const MethodTable
       introspector_(options.introspection,
                     std::min<uint64_t>(kSnapshotBytesMax, options.connection.message_bytes_max / 2),
                     environment, std::move(snapshot)),
-      perf_(host, environment, options) {}
+      extensions_(Made(options, host, environment)) {}
 
 void BuiltInServices::AddTo(MethodTable& methods) {
   std::vector<std::string> services;
@@ -41,12 +51,14 @@ void BuiltInServices::AddTo(MethodTable& methods) {
       methods.InterfaceName(capnp::typeId<introspection::Introspection>()).empty()) {
     introspector_.AddMethods(methods);
   }
-  if (options_.perf && methods.InterfaceName(capnp::typeId<perf::Perf>()).empty()) perf_.AddMethods(methods);
+  for (const auto& extension : extensions_) {
+    if (methods.InterfaceName(extension->interface_id()).empty()) extension->AddMethods(methods);
+  }
 }
 
 void BuiltInServices::Close(absl::Time deadline) {
   health_->Close(deadline);
-  perf_.Close();
+  for (const auto& extension : extensions_) extension->Close();
 }
 
 }  // namespace hawser::internal

@@ -2,21 +2,23 @@
 #define HAWSER_RPC_SERVER_BUILT_IN_SERVICES_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/server_extension.h"
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/services/health_board.h"
 #include "hawser/rpc/services/introspection.h"
-#include "hawser/rpc/services/perf_service.h"
 #include "hawser/rpc/services/reflection.h"
 #include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
 
-// The services that every server has, unless its options say otherwise: health, reflection, introspection and
-// measuring. A service of the application with one of these interfaces takes its place.
+// The services that every server has, unless its options say otherwise: health, reflection and introspection;
+// and those that the program has named, ServerOptions::extensions. A service of the application with one of
+// these interfaces takes its place.
 // Thread:   any.
 // Lifetime: owned by ServerCore, until the last handler has returned.
 // Locks:    none of its own. Those of its services come before none of the server's.
@@ -25,7 +27,7 @@ class BuiltInServices {
   // `options`, `methods`, which reflection tells of, and `host` outlive it. `snapshot` is called until
   // StopSnapshots().
   BuiltInServices(const ServerOptions& options, const MethodTable& methods,
-                  transport::Environment& environment, PerfService::Host& host,
+                  transport::Environment& environment, ServerExtensionHost& host,
                   Introspector::Source snapshot);
   BuiltInServices(const BuiltInServices&) = delete;
   BuiltInServices& operator=(const BuiltInServices&) = delete;
@@ -44,7 +46,7 @@ class BuiltInServices {
   Reflection reflection_;
   const std::shared_ptr<HealthBoard> health_;
   Introspector introspector_;
-  PerfService perf_;
+  const std::vector<std::unique_ptr<ServerExtension>> extensions_;
 };
 
 }  // namespace hawser::internal

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/option_range.h"
 #include "hawser/rpc/wire/interception.h"
@@ -43,6 +44,9 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
                       "kNever, kThisMachine, kEveryone"),
       CheckProofPorts(options.proof_ports), CheckReadLimits(options.read, "ServerOptions::read"));
   if (!in_range.ok()) return in_range;
+  if (absl::c_linear_search(options.extensions, nullptr)) {
+    return absl::InvalidArgumentError("ServerOptions::extensions: one of them is null");
+  }
   if (options.runtime == nullptr) {
     absl::Status runtime =
         FirstError(CheckOption("ServerOptions::pollers", int64_t{options.pollers}, int64_t{0},

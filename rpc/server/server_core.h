@@ -25,8 +25,8 @@
 #include "hawser/rpc/server/server_credentials.h"
 #include "hawser/rpc/server/server_pollers.h"
 #include "hawser/rpc/server/server_snapshot.h"
+#include "hawser/rpc/server_extension.h"
 #include "hawser/rpc/service.h"
-#include "hawser/rpc/services/perf_service.h"
 #include "hawser/rpc/serving/serving_connection.h"
 #include "hawser/rpc/stats.h"
 #include "hawser/transport/runtime.h"
@@ -43,7 +43,7 @@ namespace hawser::internal {
 //           a lock.
 class ServerCore final : public std::enable_shared_from_this<ServerCore>,
                          Listeners::Owner,
-                         PerfService::Host {
+                         ServerExtensionHost {
  public:
   explicit ServerCore(ServerOptions options);
   // See ~Server().
@@ -101,7 +101,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   bool has_credentials() const override { return credentials_.given(); }
   PortRange proof_ports() const override { return options_.proof_ports; }
 
-  // PerfService::Host
+  // ServerExtensionHost
   absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) override {
     return pollers_.AllocateOn(scheme, size_bytes);
   }

@@ -62,7 +62,7 @@ class ServerPollers {
   RuntimeOr RuntimeAt(absl::string_view scheme, const SocketAddress& address) const;
   // See Server::AllocateBuffer(). With a URI it may make pollers, which stay if it succeeds.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
-  // See PerfService::Host.
+  // See ServerExtensionHost.
   absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) const;
   uint64_t RefusalsOn(absl::string_view scheme) const;
 

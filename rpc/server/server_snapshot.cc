@@ -7,11 +7,21 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/server/process_snapshot.h"
+#include "hawser/rpc/server_extension.h"
 
 namespace hawser::internal {
 namespace {
+
+// "perf", or "none".
+std::string NamesOf(const std::vector<std::shared_ptr<const ServerExtensionFactory>>& extensions) {
+  if (extensions.empty()) return "none";
+  return absl::StrJoin(extensions, ", ", [](std::string* out, const auto& each) {
+    absl::StrAppend(out, each != nullptr ? each->name : "none");
+  });
+}
 
 void FillInPoller(transport::Poller& poller, const PollerReport* report, observe::wire::Poller::Builder out) {
   const PollerStats stats = poller.stats();
@@ -203,7 +213,7 @@ void ServerSnapshot::FillInSettings(observe::wire::Snapshot::Builder snapshot) c
                                        : of_.options.introspection == Introspection::kThisMachine
                                            ? "this machine"
                                            : "everyone"},
-      {"ServerOptions::perf", of_.options.perf ? "true" : "false"},
+      {"ServerOptions::extensions", NamesOf(of_.options.extensions)},
       {"BufferPoolOptions::limit_bytes", absl::StrCat(of_.options.pool.limit_bytes)},
       {"ConnectionOptions::slots", absl::StrCat(connection.slots)},
       {"ConnectionOptions::receive_buffer_bytes", absl::StrCat(connection.receive_buffer_bytes)},

@@ -1,6 +1,8 @@
 // What a server lets clients measure, and what that can cost it. The tool that measures:
 // tests/tools/hawser_perf_test.sh.
 
+#include "hawser/services/perf/perf.h"
+
 #include <arpa/inet.h>
 #include <capnp/message.h>
 #include <netinet/in.h>
@@ -18,8 +20,8 @@
 #include "hawser/measure/raw_socket.h"
 #include "hawser/measure/verbs/raw_client.h"
 #include "hawser/perf.rpc.h"
-#include "hawser/rpc/services/perf_service.h"
-#include "hawser/rpc/services/raw_socket_port.h"
+#include "hawser/services/perf/perf_service.h"
+#include "hawser/services/perf/raw_socket_port.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
@@ -104,8 +106,8 @@ bool IsClosed(RawSocket& socket) {
   return !socket.Receive(&byte, 1, false);
 }
 
-// A server whose service of perf.capnp has other times than that of ServerOptions::perf.
-class TimedServer final : PerfService::Host {
+// A server whose service of perf.capnp has other times than that of PerfExtension().
+class TimedServer final : internal::ServerExtensionHost {
  public:
   explicit TimedServer(const PerfService::Settings& settings, const ServerOptions& options = {})
       : service_(*this, transport::Environment::Real(), options, settings) {
@@ -146,7 +148,7 @@ TEST(PerfTest, AServerAllowsItOnlyIfItSaysSo) {
 }
 
 TEST(PerfTest, PayloadsCrossInEachDirection) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const auto channel = server.Connect();
   for (const size_t bytes : {1, 4096, 4097, 70'000, 3 << 20}) {
     EXPECT_EQ(Echo(channel, Filled(bytes)).value(), Filled(bytes));
@@ -157,8 +159,8 @@ TEST(PerfTest, PayloadsCrossInEachDirection) {
 }
 
 TEST(PerfTest, WhatItTakesIsKnownBefore) {
-  TestServer server(
-      {.connection = {.slots = 7, .receive_buffer_bytes = 1024, .message_bytes_max = 1 << 20}, .perf = true});
+  TestServer server({.connection = {.slots = 7, .receive_buffer_bytes = 1024, .message_bytes_max = 1 << 20},
+                     .extensions = {PerfExtension()}});
   const auto limits = perf::PerfStub(server.Connect()).Limits().Send().Wait();
   ASSERT_THAT(limits, IsOk());
   EXPECT_EQ((*limits)->getSlots(), 7);
@@ -167,7 +169,7 @@ TEST(PerfTest, WhatItTakesIsKnownBefore) {
 }
 
 TEST(PerfTest, AGetBeyondTheLimitIsRefused) {
-  TestServer server({.connection = {.message_bytes_max = 1 << 20}, .perf = true});
+  TestServer server({.connection = {.message_bytes_max = 1 << 20}, .extensions = {PerfExtension()}});
   const auto channel = server.Connect();
   EXPECT_THAT(Get(channel, (1 << 20) - 1024), IsOk());
   for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{1} << 29, ~uint64_t{0}}) {
@@ -298,7 +300,7 @@ TEST(PerfTest, AHostWithManyGetsKeepsNoOtherWaiting) {
 }
 
 TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
-  ServerOptions options = {.perf = true};
+  ServerOptions options = {.extensions = {PerfExtension()}};
   options.pool.limit_bytes = 16 << 20;
   TestServer server(std::move(options));
   const auto channel = server.Connect();
@@ -307,15 +309,15 @@ TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
 }
 
 TEST(PerfTest, AuthorizeIsAskedAboutIt) {
-  TestServer server(
-      {.authorize = [](const ServerContext&) { return absl::PermissionDeniedError("no"); }, .perf = true});
+  TestServer server({.authorize = [](const ServerContext&) { return absl::PermissionDeniedError("no"); },
+                     .extensions = {PerfExtension()}});
   const auto channel = server.Connect();
   EXPECT_THAT(Put(channel, "p").status(), HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(OpenRaw(channel, Service::ECHO).status(), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
 TEST(PerfTest, ARawPortDoesWhatItsServiceSays) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const auto channel = server.Connect();
   const uint64_t size = 1000;
   std::string bytes = Filled(size);
@@ -345,7 +347,7 @@ TEST(PerfTest, ARawPortDoesWhatItsServiceSays) {
 }
 
 TEST(PerfTest, ARawPortServesNoMoreBytesAtOnceThanItSays) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const auto channel = server.Connect();
   for (const Service service : {Service::PING_PONG, Service::SINK, Service::SOURCE}) {
     RawSocket socket = OpenRaw(channel, service)->ConnectWithToken();
@@ -356,7 +358,7 @@ TEST(PerfTest, ARawPortServesNoMoreBytesAtOnceThanItSays) {
 }
 
 TEST(PerfTest, ARawPortServesOnlyTheOneThatHasTheToken) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const Port port = *OpenRaw(server.Connect(), Service::ECHO);
   RawSocket wrong = port.Connect();
   std::string token = port.token;
@@ -374,7 +376,7 @@ TEST(PerfTest, ARawPortServesOnlyTheOneThatHasTheToken) {
 
 TEST(PerfTest, ARawPortTakesNoConnectionOfAnotherHost) {
   if (TestHost() != "127.0.0.1") GTEST_SKIP() << "needs another address of this machine";
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const Port port = *OpenRaw(server.Connect(), Service::ECHO);
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in from = {};
@@ -461,13 +463,13 @@ TEST(PerfTest, AServerWithCredentialsOpensNoRawPort) {
 }
 
 TEST(PerfTest, AnUnknownRawServiceIsRefused) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   EXPECT_THAT(OpenRaw(server.Connect(), static_cast<Service>(99)).status(),
               HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(PerfTest, QueuePairsAreOfNetworksThatAreNotSockets) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const auto port = OpenRaw(server.Connect(), Service::QUEUE_PAIR);
   if (TestScheme() == "tcp") {
     EXPECT_THAT(port.status(), HasCode(absl::StatusCode::kFailedPrecondition));
@@ -541,7 +543,7 @@ TEST(PerfTest, AQueuePairEndsAfterItsTime) {
 }
 
 TEST(PerfTest, ShutdownEndsWhatIsBeingMeasured) {
-  TestServer server({.perf = true});
+  TestServer server({.extensions = {PerfExtension()}});
   const auto channel = server.Connect();
   const Port waiting = *OpenRaw(channel, Service::ECHO);
   RawSocket raw = OpenRaw(channel, Service::ECHO)->ConnectWithToken();

@@ -13,6 +13,7 @@
 #include "hawser/base/endian.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/reflection.rpc.h"
+#include "hawser/services/perf/perf.h"
 #include "hawser/tests/strangers/crowd.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
@@ -98,7 +99,7 @@ class UnreadAnswersTest : public ::testing::TestWithParam<int> {
     ServerOptions options;
     options.pollers = GetParam();
     options.pool.limit_bytes = 64 << 20;
-    options.perf = true;
+    options.extensions = {PerfExtension()};
     return options;
   }
   std::unique_ptr<strangers::Crowd> Strangers(

@@ -14,7 +14,7 @@ start_server closed examples/echo/echo_server --listen="$any_port"
 measure
 check 'a server without it is exit status 1' is "$status" 1
 check 'and the error says what to do' has "$err" 'hawser perf --serve=URI'
-check 'and the option' has "$err" 'ServerOptions::perf'
+check 'and the option' has "$err" 'ServerOptions::extensions'
 end closed
 
 # Servers that do: the figures, and what the server itself counted.

@@ -1,3 +1,5 @@
+#include "hawser/services/perf/perf.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -45,10 +47,11 @@ constexpr uint32_t kSlotsOfServer = 256;
 
 absl::Status Explained(const absl::Status& status, const std::string& target) {
   if (!absl::IsUnimplemented(status)) return status;
-  return absl::UnimplementedError(absl::StrCat(
-      target,
-      " does not let clients measure it. Start it with ServerOptions::perf (echo_server and kv_server: "
-      "--perf), or run `hawser perf --serve=URI` on that machine. `hawser ping` needs neither"));
+  return absl::UnimplementedError(
+      absl::StrCat(target,
+                   " does not let clients measure it. Start it with PerfExtension() in "
+                   "ServerOptions::extensions (echo_server and kv_server: "
+                   "--perf), or run `hawser perf --serve=URI` on that machine. `hawser ping` needs neither"));
 }
 
 class Perf : public Command {
@@ -56,7 +59,8 @@ class Perf : public Command {
   const CommandHelp& help() const override {
     static constexpr CommandHelp kHelp = {
         "perf", "", "measures latency and bandwidth, beside what the network alone takes",
-        "The server has to allow it: ServerOptions::perf, or it is `hawser perf --serve=URI`, which serves "
+        "The server has to allow it: PerfExtension() in ServerOptions::extensions, or it is `hawser perf "
+        "--serve=URI`, which serves "
         "nothing else, until it is interrupted.\n"
         "\n"
         "Without --test it measures latency (one call at a time), the rate of small calls, and bandwidth in "
@@ -148,7 +152,7 @@ class Perf : public Command {
       return absl::InvalidArgumentError("--serve and --target: it is one side only");
     examples::StopSignal stop;  // Before there are other threads.
     ServerOptions options;
-    options.perf = true;
+    options.extensions = {PerfExtension()};
     options.poller.mode = kModes[polling_];
     options.connection.slots = kSlotsOfServer;
     options.connection.receive_buffer_bytes = kReceiveBufferMax;

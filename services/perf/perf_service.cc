@@ -1,4 +1,4 @@
-#include "hawser/rpc/services/perf_service.h"
+#include "hawser/services/perf/perf_service.h"
 
 #include <string.h>
 
@@ -11,8 +11,8 @@
 #include "absl/time/clock.h"
 #include "hawser/base/thread.h"
 #include "hawser/rpc/load_schema.h"
-#include "hawser/rpc/services/raw_queue_pair_port.h"
-#include "hawser/rpc/services/raw_socket_port.h"
+#include "hawser/services/perf/raw_queue_pair_port.h"
+#include "hawser/services/perf/raw_socket_port.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
@@ -69,8 +69,8 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutt
 
 }  // namespace
 
-PerfService::PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
-                         const Settings& settings)
+PerfService::PerfService(ServerExtensionHost& host, transport::Environment& environment,
+                         const ServerOptions& options, const Settings& settings)
     : host_(host),
       environment_(environment),
       connection_(options.connection),
@@ -81,6 +81,8 @@ PerfService::PerfService(Host& host, transport::Environment& environment, const 
       settings_(settings) {}
 
 PerfService::~PerfService() { Close(); }
+
+uint64_t PerfService::interface_id() const { return kInterfaceId; }
 
 // On the poller: an executor's threads are for the application's handlers.
 void PerfService::AddMethods(MethodTable& table) {

@@ -1,5 +1,5 @@
-#ifndef HAWSER_RPC_SERVICES_PERF_SERVICE_H_
-#define HAWSER_RPC_SERVICES_PERF_SERVICE_H_
+#ifndef HAWSER_SERVICES_PERF_PERF_SERVICE_H_
+#define HAWSER_SERVICES_PERF_PERF_SERVICE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +21,9 @@
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/hawser/perf.capnp.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/server_extension.h"
 #include "hawser/rpc/service.h"
-#include "hawser/rpc/services/raw_port.h"
+#include "hawser/services/perf/raw_port.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
 
@@ -39,29 +40,13 @@ namespace hawser::internal {
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what
 //           is over, so that no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
-class PerfService final : public Service {
+class PerfService final : public ServerExtension {
  public:
   static constexpr int kRawPortsMax = 4;
   static constexpr int kRawPortsOfHostMax = 3;
   // No answer counts what it shares with others, so that has to be a small part of the pool.
   static constexpr uint64_t kSharedPoolFraction = 64;
 
-  // What it needs of its server.
-  class Host {
-   public:
-    // Registered memory for replies over the network of `scheme`. From any thread.
-    virtual absl::StatusOr<Buffer> AllocateOn(absl::string_view scheme, size_t size_bytes) = 0;
-    // The runtime that serves clients of `scheme` at this address of the server. Unavailable: it shuts down.
-    virtual absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
-                                                                          const SocketAddress& address) = 0;
-    // How often memory of that pool was refused: BufferPool::refusals(). From any thread.
-    virtual uint64_t RefusalsOn(absl::string_view scheme) const = 0;
-    // That the server listens on.
-    virtual std::vector<SocketAddress> listening() const = 0;
-
-   protected:
-    ~Host() = default;
-  };
   struct Settings {
     absl::Duration keep = absl::Seconds(10);     // An unused payload.
     absl::Duration look = absl::Seconds(1);      // At a payload: whether memory is short.
@@ -71,15 +56,16 @@ class PerfService final : public Service {
   };
 
   // Uses connection, runtime, pool, poller.mode and credentials of `options`.
-  PerfService(Host& host, transport::Environment& environment, const ServerOptions& options,
+  PerfService(ServerExtensionHost& host, transport::Environment& environment, const ServerOptions& options,
               const Settings& settings);
-  PerfService(Host& host, transport::Environment& environment, const ServerOptions& options)
+  PerfService(ServerExtensionHost& host, transport::Environment& environment, const ServerOptions& options)
       : PerfService(host, environment, options, Settings()) {}
   ~PerfService() override;
 
+  uint64_t interface_id() const override;
   void AddMethods(MethodTable& table) override;
   // Ends raw ports, and answers the calls that wait. Later ones get Unavailable.
-  void Close();
+  void Close() override;
 
  private:
   using Wire = perf::Perf;
@@ -128,7 +114,7 @@ class PerfService final : public Service {
   // Likewise.
   std::vector<std::shared_ptr<const Buffer>> TakeUnused(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Host& host_;
+  ServerExtensionHost& host_;
   transport::Environment& environment_;
   const ConnectionOptions connection_;
   const PollingMode polling_;
@@ -150,4 +136,4 @@ class PerfService final : public Service {
 
 }  // namespace hawser::internal
 
-#endif  // HAWSER_RPC_SERVICES_PERF_SERVICE_H_
+#endif  // HAWSER_SERVICES_PERF_PERF_SERVICE_H_

@@ -1,5 +1,5 @@
-#ifndef HAWSER_RPC_SERVICES_RAW_PORT_H_
-#define HAWSER_RPC_SERVICES_RAW_PORT_H_
+#ifndef HAWSER_SERVICES_PERF_RAW_PORT_H_
+#define HAWSER_SERVICES_PERF_RAW_PORT_H_
 
 #include <array>
 #include <atomic>
@@ -68,4 +68,4 @@ class RawPort {
 
 }  // namespace hawser::internal
 
-#endif  // HAWSER_RPC_SERVICES_RAW_PORT_H_
+#endif  // HAWSER_SERVICES_PERF_RAW_PORT_H_

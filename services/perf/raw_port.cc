@@ -1,4 +1,4 @@
-#include "hawser/rpc/services/raw_port.h"
+#include "hawser/services/perf/raw_port.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "hawser/rpc/services/raw_queue_pair_port.h"
+#include "hawser/services/perf/raw_queue_pair_port.h"
 
 #include <new>
 

@@ -1,5 +1,5 @@
-#ifndef HAWSER_RPC_SERVICES_RAW_QUEUE_PAIR_PORT_H_
-#define HAWSER_RPC_SERVICES_RAW_QUEUE_PAIR_PORT_H_
+#ifndef HAWSER_SERVICES_PERF_RAW_QUEUE_PAIR_PORT_H_
+#define HAWSER_SERVICES_PERF_RAW_QUEUE_PAIR_PORT_H_
 
 #include <functional>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "hawser/measure/verbs/raw_server.h"
-#include "hawser/rpc/services/raw_port.h"
+#include "hawser/services/perf/raw_port.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser::internal {
@@ -33,4 +33,4 @@ class RawQueuePairPort final : public RawPort {
 
 }  // namespace hawser::internal
 
-#endif  // HAWSER_RPC_SERVICES_RAW_QUEUE_PAIR_PORT_H_
+#endif  // HAWSER_SERVICES_PERF_RAW_QUEUE_PAIR_PORT_H_

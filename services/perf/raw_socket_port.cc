@@ -1,4 +1,4 @@
-#include "hawser/rpc/services/raw_socket_port.h"
+#include "hawser/services/perf/raw_socket_port.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-#ifndef HAWSER_RPC_SERVICES_RAW_SOCKET_PORT_H_
-#define HAWSER_RPC_SERVICES_RAW_SOCKET_PORT_H_
+#ifndef HAWSER_SERVICES_PERF_RAW_SOCKET_PORT_H_
+#define HAWSER_SERVICES_PERF_RAW_SOCKET_PORT_H_
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/measure/raw_socket.h"
-#include "hawser/rpc/services/raw_port.h"
+#include "hawser/services/perf/raw_port.h"
 
 namespace hawser::internal {
 
@@ -50,4 +50,4 @@ class RawSocketPort final : public RawPort {
 
 }  // namespace hawser::internal
 
-#endif  // HAWSER_RPC_SERVICES_RAW_SOCKET_PORT_H_
+#endif  // HAWSER_SERVICES_PERF_RAW_SOCKET_PORT_H_
