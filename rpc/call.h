@@ -65,8 +65,14 @@ class Reply {
     return internal::CatchMalformed([&] { function(reader_); });
   }
 
-  // Keeps the memory of a reply whose Readers outlive this object.
+  // Keeps the memory of a reply whose Readers outlive this object: memory_bytes() of it.
   std::shared_ptr<const void> Keep() && { return std::shared_ptr<const void>(std::move(message_)); }
+
+  // Bytes of memory that Keep() keeps: a reply of up to 512 bytes with its header is copied to some 1 KiB of
+  // the heap. A larger one keeps registered memory: a receive buffer (4 KiB by default) or, if it did not fit
+  // that, the buffer that it was READ into. The limit of the pool bounds registered memory only, so a program
+  // that keeps many small replies counts this against a limit of its own.
+  uint64_t memory_bytes() const { return message_->memory_bytes(); }
 
  private:
   transport::IncomingMessagePtr message_;

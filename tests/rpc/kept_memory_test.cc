@@ -214,5 +214,50 @@ TEST(KeptRequestTest, AllOfALargeRequestIsInOneBuffer) {
   }
 }
 
+// A program that counts what it keeps, as ServerContext and Reply say, meets its limit with small messages,
+// too.
+TEST(KeptRequestTest, SmallRequestsAndRepliesCountAsWhatTheyTake) {
+  constexpr uint64_t kLimitBytes = 8 << 20, kSlack = 3 << 20;
+  struct Service : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
+                      probe::Probe::EchoResults::Builder reply) override {
+      const uint64_t bytes = context.request_memory_bytes();
+      absl::MutexLock lock(&mutex);
+      if (kept_bytes + bytes > kLimitBytes) return absl::ResourceExhaustedError("the limit of the test");
+      kept_bytes += bytes;
+      kept.push_back(context.KeepRequest());
+      reply.setData(request.getData());
+      return absl::OkStatus();
+    }
+    absl::Mutex mutex;
+    uint64_t kept_bytes = 0;
+    std::vector<std::shared_ptr<const void>> kept;
+  } service;
+  Server server;
+  ASSERT_THAT(server.AddService(&service), IsOk());
+  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
+  ASSERT_THAT(uri, IsOk());
+  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
+  ASSERT_THAT(channel, IsOk());
+  const uint64_t resident_before = ResidentBytes();
+  uint64_t replies_bytes = 0;
+  std::vector<std::shared_ptr<const void>> replies;
+  absl::Status status;
+  while (status.ok() && replies.size() < kLimitBytes / 64) {
+    auto call = probe::ProbeStub(*channel).Echo();
+    memset(call.request().initData(64).begin(), 'x', 64);
+    auto reply = call.Send().Wait();
+    status = reply.status();
+    if (!status.ok()) break;
+    replies_bytes += reply->memory_bytes();
+    replies.push_back(std::move(*reply).Keep());
+  }
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_GE(replies_bytes, replies.size() * 64);
+  if (kCountsResident) {
+    EXPECT_LE(ResidentBytes(), resident_before + service.kept_bytes + replies_bytes + kSlack);
+  }
+}
+
 }  // namespace
 }  // namespace hawser

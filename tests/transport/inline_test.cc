@@ -184,9 +184,32 @@ TEST_F(InlineTest, SmallMessagesThatAreKeptHoldNoMemoryOfThePool) {
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 8; }));
   world_.Settle();
   EXPECT_EQ(World::LeasedBytes(world_.server), others + receives_bytes());
+}
+
+// So that a program can keep to a limit.
+TEST_F(InlineTest, SmallMessagesThatAreKeptCountAsTheirObjects) {
+  constexpr size_t kCalls = 8;
+  Link link(world_);
+  PendingCall first, calls[kCalls];  // The first message of a connection is not copied.
+  ASSERT_THAT(link.Send(first, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  link.RespondEmpty(link.server.requests[0].id);
+  ASSERT_TRUE(world_.RunUntil([&] { return first.done(); }));
+  link.server.requests.clear();
+  for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == kCalls; }));
+  uint64_t requests_bytes = 0, responses_bytes = 0;
   for (const RecordingServer::Request& request : link.server.requests) {
-    EXPECT_EQ(request.message->memory_bytes(), 0u);
+    ASSERT_THAT(link.Respond(request.id, 64), IsOk());
+    requests_bytes += request.message->memory_bytes();
   }
+  for (PendingCall& call : calls) {
+    ASSERT_TRUE(world_.RunUntil([&] { return call.done(); }));
+    ASSERT_THAT(call.status(), IsOk());
+    responses_bytes += (*call.response)->memory_bytes();
+  }
+  EXPECT_EQ(requests_bytes, kCalls * sizeof(IncomingMessage));
+  EXPECT_EQ(responses_bytes, kCalls * sizeof(IncomingMessage));
 }
 
 TEST_F(InlineTest, TheReceiveOfASmallMessageIsUsedAgainAndTheMessageStays) {

@@ -245,8 +245,11 @@ class IncomingMessage {
     return copied_;
   }
   void SetEnvelope(absl::Span<const uint8_t> envelope) { envelope_ = envelope; }
-  // Until SetSink(). Empty: it was copied.
-  absl::Span<const uint8_t> received() const { return {buffer_.data(), length_bytes_}; }
+  // The SEND, from SetReceived() until SetSink(). Otherwise empty.
+  absl::Span<const uint8_t> received() const {
+    if (!buffer_) return {};
+    return {buffer_.data(), length_bytes_};
+  }
   void AddSegment(const uint8_t* address, uint32_t length_bytes) {
     segments_.push_back({address, length_bytes});
     body_bytes_ += length_bytes;
@@ -262,9 +265,10 @@ class IncomingMessage {
   const Lease& sink() const { return shared_sink_ != nullptr ? *shared_sink_ : sink_; }
   // Shared ownership of the sink, which is not empty. It may outlive the message.
   std::shared_ptr<const Lease> ShareSink();
-  // The registered memory that it holds, by capacity: the receive buffer, or the sink. 0: it was copied.
+  // The memory that it keeps from others: the receive buffer or the sink, by capacity, or, if it was copied,
+  // this object, which is on the heap.
   uint64_t memory_bytes() const {
-    return has_sink_ ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : 0;
+    return has_sink_ ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : sizeof(IncomingMessage);
   }
 
  private:
