@@ -101,6 +101,31 @@ TEST_F(InlineTest, NoMessageOvertakesAQueuedOne) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(link.server.requests[i].id, calls[i].id);
 }
 
+// Otherwise a connection with small calls only would hold it for as long as these go on.
+TEST_F(InlineTest, TheMemoryOfLongerMessagesIsFreeWhileOnlySmallOnesFollow) {
+  Link link(world_);
+  link.EchoAll();
+  const auto call_each = [&](int count, size_t body_bytes) {
+    for (int i = 0; i < count; ++i) {
+      PendingCall call;
+      link.Call(call, NewMessage(world_.client.messages(), body_bytes));
+      ASSERT_THAT(call.status(), IsOk());
+    }
+  };
+  const auto leased_beside_receives = [&] {
+    return World::LeasedBytes(world_.client) + World::LeasedBytes(world_.server) -
+           (link.client_end->receives_posted() + link.server_end->receives_posted()) *
+               BufferPool::CapacityOf(ConnectionOptions().receive_buffer_bytes);
+  };
+  call_each(1, 64);
+  const size_t before = leased_beside_receives();
+  call_each(8, 1000);
+  EXPECT_GT(leased_beside_receives(), before);
+  call_each(40, 64);
+  EXPECT_EQ(leased_beside_receives(), before);
+  EXPECT_GT(link.client_counts().inline_sends, 30u);
+}
+
 // What is attached is released by the completion, and this runs code of the application.
 TEST_F(InlineTest, AMessageThatOwnsAValueIsQueued) {
   Link link(world_);

@@ -112,13 +112,25 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint
   return true;
 }
 
-bool SendQueue::PostInline(absl::Span<const uint8_t> message) {
-  if (posted_ != end_ || signal_all_ || copied_ == std::numeric_limits<uint16_t>::max()) [[unlikely]]
+[[gnu::always_inline]] inline bool SendQueue::Copy(absl::Span<const uint8_t> message) {
+  if (signal_all_ || copied_ == std::numeric_limits<uint16_t>::max()) [[unlikely]]
     return false;
   ExpectInitialized(message.data(), message.size());
   if (!port_.queue_pair().PostInline(message)) return false;
   ++copied_;
   port_.FlushLater();
+  return true;
+}
+
+bool SendQueue::PostInline(absl::Span<const uint8_t> message) {
+  if (!has_unproved()) [[likely]]
+    return Copy(message);
+  if (posted_ != end_) return false;
+  // The last one may have no signal. This one gets it, with a place, if its turn has come.
+  const bool counts = !at(end_ - 1).signaled;
+  if (counts && sends_since_signal_ + 1 >= signal_interval_) return false;
+  if (!Copy(message)) return false;
+  if (counts) ++sends_since_signal_;
   return true;
 }
 

@@ -52,10 +52,11 @@ inline constexpr uint64_t kAheadBytesMax = 512 * 1024;
 // Thread:   on the poller.
 //
 // Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
-// small message; it proves those before it. A SEND that the fabric copies has none. No call waits for it: it
-// is the peer's response that says that a message has arrived, and a completion may come long after that.
-// Memory is another matter. A peer that answers what it has not received yet must not make us send whatever
-// the memory holds next, so a message is released only when its SEND, or a later one, has completed.
+// small message; it proves those before it. A SEND that the fabric copies has none, but it counts while
+// others wait for one: the SEND whose turn it is asks for a completion, and is not copied. No call waits for
+// it: it is the peer's response that says that a message has arrived, and a completion may come long after
+// that. Memory is another matter. A peer that answers what it has not received yet must not make us send
+// whatever the memory holds next, so a message is released only when its SEND, or a later one, has completed.
 class SendQueue {
  public:
   explicit SendQueue(Port& port) : port_(port) {}
@@ -77,7 +78,7 @@ class SendQueue {
   bool PushAhead(const fabric::Sge& data, uint64_t remote_address, uint32_t rkey, SendOwner* owner);
   // A SEND whose bytes the fabric copies (fabric::QueuePair::PostInline()): their memory is the caller's
   // again, and no completion comes. It leaves with the next Flush(). False: it is to be queued as any other,
-  // because others are queued before it, the fabric does not copy it, or each SEND asks for a completion.
+  // because others are queued before it, the fabric does not copy it, or it has to ask for a completion.
   bool PostInline(absl::Span<const uint8_t> message);
   // There is a place to spare, and few bytes are on their way ahead of READs: whatever is sent next waits for
   // them.
@@ -138,6 +139,8 @@ class SendQueue {
 
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey);
+  // For PostInline(); with nothing queued.
+  bool Copy(absl::Span<const uint8_t> message);
   Entry& at(uint32_t number) { return ring_[number]; }
   const Entry& at(uint32_t number) const { return ring_[number]; }
 
