@@ -245,6 +245,30 @@ TEST_F(WaitingRingWithoutMemoryTest, AServerAnswersWithoutAReceive) {
   EXPECT_THAT(calls[0].response, IsOk());
 }
 
+// Its buffer is in hand. If it went back to the pool, another connection could get it.
+TEST_F(WaitingRingWithoutMemoryTest, AReceiveThatWasCopiedIsPostedAgainBehindOneThatIsKept) {
+  Link link(world_, {.slots = 4});
+  PendingCall first;  // The first message of a connection is not copied.
+  ASSERT_THAT(link.Send(first, 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 1; }));
+  link.RespondEmpty(link.server.requests[0].id);
+  ASSERT_TRUE(world_.RunUntil([&] { return first.done(); }));
+  link.server.requests.clear();
+  world_.Settle();
+  ASSERT_EQ(link.server_counts().receives_posted, 2);
+  TakeAll(world_.server.buffers());
+  std::vector<PendingCall> calls(3);
+  world_.OnClient([&] {  // Both come in one turn.
+    ASSERT_THAT(link.Send(calls[0], 64), IsOk());
+    ASSERT_THAT(link.Send(calls[1], kNotCopiedBytes), IsOk());
+  });
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 2; }));
+  TakeAll(world_.server.buffers());
+  EXPECT_EQ(link.server_counts().receives_posted, 1);
+  ASSERT_THAT(link.Send(calls[2], 64), IsOk());
+  ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 3; }));
+}
+
 // A large request needs receives first. Its READs must not wait for them.
 TEST_F(WaitingRingWithoutMemoryTest, ALargeRequestWaitsForMemoryAndItsConnectionStays) {
   Link link(world_, {.slots = 32});

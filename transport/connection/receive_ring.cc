@@ -147,10 +147,16 @@ bool ReceiveRing::Refill(Shortage& why) {
   // A connection needs its first receive to exist. So this waits for memory if the pool only has to unmap
   // other memory first.
   const bool first = missing_.size() == entries_.size();
+  bool exhausted = false;
   while (posted() < wanted_) {
+    size_t length = std::min<size_t>(wanted_ - posted(), kChainMax);
+    if (exhausted) [[unlikely]] {
+      if (put_back_ == 0) break;
+      // The ring still has these buffers, so they need nothing of the pool. They go to the end of missing_.
+      std::partition(missing_.begin(), missing_.end(), [this](uint32_t number) { return !entries_[number]; });
+      length = std::min<size_t>(length, put_back_);
+    }
     absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
-    bool exhausted = false;
-    const size_t length = std::min<size_t>(wanted_ - posted(), kChainMax);
     for (size_t count = 0; count < length; ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
       if (entries_[number]) {  // It was put back.
@@ -167,7 +173,6 @@ bool ReceiveRing::Refill(Shortage& why) {
         if (absl::StatusOr<Lease> grown = pool.Acquire(buffer_bytes_); grown.ok()) lease = *std::move(grown);
       }
       if (!lease) {
-        pool.NotifyShortage(buffer_bytes_, why);
         exhausted = true;
         break;
       }
@@ -187,9 +192,10 @@ bool ReceiveRing::Refill(Shortage& why) {
       }
       missing_.resize(missing_.size() - chain.size());
     }
-    if (exhausted) return false;
   }
-  return true;
+  if (posted() >= wanted_) return true;
+  pool.NotifyShortage(buffer_bytes_, why);
+  return false;
 }
 
 Lease ReceiveRing::Take(uint32_t number) {
