@@ -1,5 +1,6 @@
 // The peers that connect to a port of the TCP fabric, and those that it connects to.
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -300,6 +301,17 @@ absl::Status ConnectToStranger(FabricWorld& world, absl::string_view answer) {
   HAWSER_UNTIL(world, a.news().ended());
   EXPECT_THAT(a.news().told, ElementsAre("failed"));
   return a.news().why;
+}
+
+TEST_F(TcpFabricTest, WhatWasCopiedAndNotSentEndsWithTheConnection) {
+  constexpr size_t kConnections = 40, kCopiesBytes = 16 * 1024, kStockMax = 8;
+  const uint8_t message[1] = {7};
+  std::vector<Endpoint*> endpoints;
+  for (size_t i = 0; i < kConnections; ++i) endpoints.push_back(&world_.Connect().a);
+  const size_t before = mallinfo2().uordblks;  // 0 with a sanitizer.
+  for (Endpoint* endpoint : endpoints) ASSERT_TRUE(endpoint->qp().PostInline(message));
+  for (Endpoint* endpoint : endpoints) endpoint->qp().Disconnect();
+  EXPECT_LE(mallinfo2().uordblks, before + (kStockMax + 2) * kCopiesBytes);
 }
 
 TEST_F(TcpFabricTest, WhyConnectingFailedIsSaid) {

@@ -22,6 +22,13 @@ bool FrameWriter::RingDoorbell() {
   return true;
 }
 
+void FrameWriter::DropCopied(InlineFramesStock& stock) {
+  if (inline_ == nullptr) return;
+  inline_->Clear();
+  stock.Return(std::move(inline_));
+  doorbell_rung_ = false;
+}
+
 ssize_t FrameWriter::Send(Stream& stream, iovec* segments, size_t count, TcpFabricCounters* counters) {
   ssize_t sent;
   do {

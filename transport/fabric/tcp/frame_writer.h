@@ -50,6 +50,9 @@ class FrameWriter {
   // True: SENDs that were copied go with the next Write(), before anything that is posted later.
   bool RingDoorbell();
 
+  // Nothing is sent any more: what was copied is dropped.
+  void DropCopied(InlineFramesStock& stock);
+
   // Write() would send something other than an acknowledgement.
   bool HasOutput() const {
     return partial_sent_ > 0 || doorbell_rung_ || send_queue_.NextToSend() != nullptr ||

@@ -56,8 +56,9 @@ class InlineFrames {
   // These bytes of it are on the wire.
   void Advance(size_t length_bytes) {
     begin_ += static_cast<uint32_t>(length_bytes);
-    if (begin_ == end_) begin_ = end_ = frames_ = 0;
+    if (begin_ == end_) Clear();
   }
+  void Clear() { begin_ = end_ = frames_ = 0; }
 
  private:
   uint32_t begin_ = 0;

@@ -361,6 +361,7 @@ void TcpTraffic::CloseSocket() {
   paused_ = false;
   push_ = PushState::kNone;
   receive_queue_.PushHasCome();  // No push will arrive any more.
+  writer_.DropCopied(completion_queue_.inline_frames());
   if (!stream_.is_open()) return;
   completion_queue_.UnwatchAndEnd(stream_.EndTls());
 }
