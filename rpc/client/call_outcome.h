@@ -12,6 +12,7 @@
 #include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/client/call_state.h"
 #include "hawser/rpc/client/call_timeout.h"
+#include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/transport/poller/poller.h"
@@ -59,7 +60,7 @@ class CallOutcome {
   // The result was set. True: the callback is to be run now. Otherwise a thread was woken, or the caller has
   // not asked yet.
   template <typename Whose>
-  bool Arrive(const Whose& whose) {
+  bool Arrive(Whose whose) {
     Handover::State before = state_.load(std::memory_order_acquire);
     if (before == Handover::State::kCallback) [[likely]] {
       MoveAlone(before, Handover::Event::kResult, whose);  // Unhook() comes here, or while no thread drives.
@@ -72,14 +73,14 @@ class CallOutcome {
 
   // The callback of a result that was there first may run now. False: it was withdrawn.
   template <typename Whose>
-  bool ArriveLate(const Whose& whose) {
+  bool ArriveLate(Whose whose) {
     if (Move(Handover::Event::kCallBack, whose) == Handover::State::kResultCallback) return true;
     DropCallback();
     return false;
   }
 
   // Calls the callback, or resumes the coroutine, with the result.
-  [[gnu::always_inline]] void Run(const char* method, const ReadLimits& limits) {
+  [[gnu::always_inline]] void Run(const Method& method, const ReadLimits& limits) {
     try {
       if (CallAwaiter* const waiting = std::exchange(waiting_, nullptr); waiting != nullptr) {
         waiting->ResumeWith(*this, limits);
@@ -87,7 +88,7 @@ class CallOutcome {
         callback_(Take(), limits);
       }
     } catch (...) {
-      ReportException("the callback of", method);
+      ReportException("the callback of", method.name);
     }
   }
   // After Run(), since the callback may own the PendingCall, and thereby this.
@@ -109,17 +110,17 @@ class CallOutcome {
   // The callback, or coroutine, that was set awaits the result. False: that is there, and ArriveLate() has to
   // be called in the next turn.
   template <typename Whose>
-  bool Hook(const Whose& whose) {
+  bool Hook(Whose whose) {
     return Move(Handover::Event::kHook, whose) == Handover::State::kNeither;
   }
   // The same on the poller, where no other thread moves the state, if !is_awaited_or_there().
   template <typename Whose>
-  void HookAlone(const Whose& whose) {
+  void HookAlone(Whose whose) {
     MoveAlone(Handover::State::kNeither, Handover::Event::kHook, whose);
   }
   // Withdraws the callback. False: the result is there. If the callback was to follow, ArriveLate() drops it.
   template <typename Whose>
-  bool Unhook(const Whose& whose) {
+  bool Unhook(Whose whose) {
     if (Move(Handover::Event::kUnhook, whose) != Handover::State::kCallback) return false;
     DropCallback();
     return true;
@@ -133,7 +134,7 @@ class CallOutcome {
  private:
   // From any thread. Returns the state before. Not inlined: most results are handed over by MoveAlone().
   template <typename Whose>
-  [[gnu::noinline]] Handover::State Move(Handover::Event event, const Whose& whose) {
+  [[gnu::noinline]] Handover::State Move(Handover::Event event, Whose whose) {
     Handover::State before = state_.load(std::memory_order_acquire);
     while (true) {
       const Handover::State next = Next(before, event, whose);
@@ -145,12 +146,12 @@ class CallOutcome {
   }
   // The same from `before`, where no other thread moves the state: without a locked instruction.
   template <typename Whose>
-  void MoveAlone(Handover::State before, Handover::Event event, const Whose& whose) {
+  void MoveAlone(Handover::State before, Handover::Event event, Whose whose) {
     state_.store(Next(before, event, whose), std::memory_order_release);
   }
   template <typename Whose>
-  static Handover::State Next(Handover::State before, Handover::Event event, const Whose& whose) {
-    return Moved<Handover>(before, event, [&whose] { return absl::StrCat("the handover of ", whose()); });
+  static Handover::State Next(Handover::State before, Handover::Event event, Whose whose) {
+    return Moved<Handover>(before, event, [whose] { return absl::StrCat("the handover of ", whose()); });
   }
   void DropCallback() {
     waiting_ = nullptr;

@@ -481,7 +481,7 @@ void UntypedCall::HandOver() {
   if (has_extras_ || current_trace != nullptr) [[unlikely]] {
     InvokeTraced();
   } else {
-    outcome_.Run(method_.name, sender_->read_limits());
+    outcome_.Run(method_, sender_->read_limits());
   }
   outcome_.DropRunCallback();
 }
@@ -490,7 +490,7 @@ void UntypedCall::InvokeTraced() {
   // Also if it has none: this thread may be in a handler that waits, and drives the poller meanwhile.
   const TraceRef none;
   const TraceScope trace(extras_.TraceOr(none));
-  outcome_.Run(method_.name, sender_->read_limits());
+  outcome_.Run(method_, sender_->read_limits());
 }
 
 absl::Status UntypedCall::TooLate(absl::string_view why_late) const {
