@@ -1,4 +1,4 @@
-// Small messages that the fabric copies when they are posted, and those that take the other road.
+// Small messages that the fabric copies when they are posted, and those that are queued.
 #include <memory>
 #include <string>
 #include <utility>

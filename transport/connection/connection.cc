@@ -224,7 +224,8 @@ bool Connection::TakeCredits(const Header& header) {
   return carries_traffic();
 }
 
-// Copies it first: what is checked then cannot be changed by a device, nor by a peer through one.
+// Copies it first: a device, or a peer through one, cannot change what is checked then. For other messages
+// the copy is in vain, but to find that out before would cost each usual message a second look.
 bool Connection::OnSmall(uint32_t receive, uint32_t length_bytes) {
   const uint8_t* const data = parts_.receive_ring.Peek(receive);
   if (!heard_ || !carries_traffic() || data == nullptr) [[unlikely]]

@@ -21,17 +21,16 @@ constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kCompleted = Sta
                 kReleased = State::kReleased, kReleasedRevoking = State::kReleasedRevoking,
                 kRevoking = State::kRevoking, kEnding = State::kEnding, kNone = State::kImpossible;
 
-// The last column is for kCopied.
 // clang-format off
 constexpr State kNext[7][8] = {
-    //                       post     completed   release    revoke             revoked    fail     gone
-    /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle, kCompleted},
-    /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone, kNone},
-    /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone, kNone},
-    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle, kNone},
-    /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle, kNone},
-    /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle, kNone},
-    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle, kNone},
+  //                       post     completed   release    revoke             revoked    fail     gone   copy
+  /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle, kCompleted},
+  /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone, kNone},
+  /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone, kNone},
+  /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle, kNone},
+  /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle, kNone},
+  /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle, kNone},
+  /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle, kNone},
 };  // kIdle and "revoke": what was granted of a message that could not be posted after all.
 // clang-format on
 

@@ -64,7 +64,7 @@ bool TcpSendQueue::Nak(const FrameHeader& header) {
   return true;
 }
 
-// Of a request that was sent, and is not acknowledged.
+// `number` is that of a request that was sent, and is not acknowledged.
 bool TcpSendQueue::IsCopied(uint32_t number) const {
   uint32_t cursor = proved_;
   while (cursor != sent_ && static_cast<int32_t>(requests_[cursor].number - number) < 0) ++cursor;

@@ -86,7 +86,8 @@ class TcpSendQueue {
     next_number_ += count;
   }
   // So many SENDs follow that were copied, and are sent before anything that is posted later. Only if
-  // TakesCopied().
+  // TakesCopied(). They count as sent although they are not on the wire yet, so a peer may acknowledge, or
+  // refuse, what it has not received. It gains nothing: these have no memory that this could release.
   void PostCopied(uint32_t count) {
     next_number_ += count;
     sent_number_ += count;
