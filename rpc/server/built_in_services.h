@@ -21,7 +21,7 @@ namespace hawser::internal {
 // these interfaces takes its place.
 // Thread:   any.
 // Lifetime: owned by ServerCore, until the last handler has returned.
-// Locks:    none of its own. Those of its services come before none of the server's.
+// Locks:    none of its own; ServerCore says where those of its services stand.
 class BuiltInServices {
  public:
   // `options`, `methods`, which reflection tells of, and `host` outlive it. `snapshot` is called until

@@ -22,6 +22,7 @@ namespace hawser::internal {
 // The addresses that a server listens on.
 // Thread:   any, but not on the pollers that listen.
 // Lifetime: its owner calls Stop() before it destroys it.
+// Locks:    apart_mutex_ is held while its owner is asked for desks, mutex_ while nothing is called.
 class Listeners {
  public:
   // Accepts the connections to an address.

@@ -183,6 +183,7 @@ void ServerCore::EndSetUp() {
   if (--set_ups_ > 0 || listened_ || !has_built_ins_) return;
   // A client may have come to an address that was given up again. Its poller has counts for each method.
   if (pollers_.serves()) return;
+  // Nothing listens, so no front desk gives a client to a poller meanwhile, which would count these methods.
   serving_->methods = std::move(own_methods_);
   own_methods_ = {};
   has_built_ins_ = false;
@@ -267,8 +268,10 @@ observe::wire::Server::State ServerCore::WireState() const {
 }
 
 void ServerCore::FillIn(observe::wire::Snapshot::Builder snapshot) {
+  // Before what is counted: a server that is down has no calls.
+  const observe::wire::Server::State state = WireState();
   snapshot_.FillIn(snapshot);
-  snapshot.getServer().setState(WireState());
+  snapshot.getServer().setState(state);
 }
 
 // ---- Shutdown

@@ -38,9 +38,10 @@ namespace hawser::internal {
 // of its own, which it owns and brings together.
 // Thread:   any but its pollers.
 // Lifetime: until its Server has called End() and the last call has ended.
-// Locks:    its mutex comes before those of its parts: ServerPollers, then PollerGroup or Listeners, which
-//           are the only two that are held together; ClientTable; ServerCredentials. No part calls back with
-//           a lock.
+// Locks:    where several are held, they are taken in this order: its own; Listeners::apart_mutex_;
+//           ServerPollers'; then PollerGroup's or Listeners::mutex_. Those of ClientTable, ServerCredentials
+//           and HealthBoard are the last. An extension may hold its own while it calls its host, and is
+//           called with a lock of the server only in AddMethods().
 class ServerCore final : public std::enable_shared_from_this<ServerCore>,
                          Listeners::Owner,
                          ServerExtensionHost {

@@ -12,14 +12,16 @@ absl::Status ServerCredentials::Load() {
   absl::StatusOr<std::shared_ptr<tls::Context>> tls =
       LoadCredentials(*options_.credentials, "ServerOptions::credentials", tls::Side::kServer);
   if (!tls.ok()) return tls.status();
+  std::shared_ptr<tls::Context> before;  // Freed without the lock.
   absl::MutexLock lock(&mutex_);
-  tls_ = *std::move(tls);
+  before = std::exchange(tls_, *std::move(tls));
   return absl::OkStatus();
 }
 
 void ServerCredentials::Unload() {
+  std::shared_ptr<tls::Context> before;  // Freed without the lock.
   absl::MutexLock lock(&mutex_);
-  tls_ = nullptr;
+  before = std::exchange(tls_, nullptr);
 }
 
 std::shared_ptr<tls::Context> ServerCredentials::tls() const {

@@ -29,7 +29,7 @@ namespace hawser::internal {
 // first need of it to the end of the server.
 // Thread:   any. What makes pollers opens devices and starts threads, so not on a poller.
 // Lifetime: owned by ServerCore. Destroy it before what it refers to, and on none of its pollers.
-// Locks:    its mutex comes before those of Listeners and PollerGroup, and after that of ServerCore.
+// Locks:    see ServerCore.
 class ServerPollers {
  public:
   // A poller that serves, as snapshots know it.
@@ -68,7 +68,8 @@ class ServerPollers {
 
   // Takes out those that were made for nothing: they serve no client, nothing listens on them, and neither
   // the application nor a channel has memory or pollers of them. For DestroyUnused(). While this runs, no
-  // thread is between At(), or AllocateBuffer(), and the use of what that returned.
+  // thread is between At(), or AllocateBuffer(), and the use of what that returned. Not after Close():
+  // CloseProofs() then uses them without the lock.
   std::vector<std::unique_ptr<PollerGroup>> TakeUnused(const Listeners& listeners);
   static void DestroyUnused(std::vector<std::unique_ptr<PollerGroup>> unused);
   // Ends the proofs that clients are giving, and refuses later ones.

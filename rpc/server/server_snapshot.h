@@ -23,7 +23,7 @@ namespace hawser::internal {
 // Locks:    none of its own, and it holds none while it waits.
 class ServerSnapshot {
  public:
-  // It only reads these.
+  // What it asks. A snapshot makes the pollers work, and takes the slow calls that they have kept.
   struct Sources {
     const ServerOptions& options;
     const MethodTable& methods;
@@ -40,7 +40,7 @@ class ServerSnapshot {
   ServerSnapshot& operator=(const ServerSnapshot&) = delete;
 
   ServerStats Stats() const;
-  // All but the server's state.
+  // All but the server's state, which its owner sets.
   void FillIn(observe::wire::Snapshot::Builder snapshot) const;
 
  private:

@@ -18,8 +18,8 @@ namespace hawser::internal {
 // callback, and the end of the calls that the handler made.
 //
 // What is due is run once, in a turn of the thread that drives the poller, by Run(): functions that return
-// true ask for that. Whoever asks keeps the call until then.
-// Thread:   Cancel() and Run() on the poller, the rest on any.
+// true ask for that, and their caller keeps the call until then.
+// Thread:   Cancel(), Run() and Reset() on the poller, the rest on any.
 // Lifetime: owned by its ServerCall, which calls Reset() before it serves another request.
 // Locks:    its mutex is the last one: it calls nothing while it holds it.
 class CallCancel {
@@ -36,8 +36,8 @@ class CallCancel {
   bool SwapCallback(absl::AnyInvocable<void()>& callback);
   // The scope of the calls that the handler makes, made at the first of them with `trace`.
   std::shared_ptr<CancelScope> Scope(const TraceRef& trace);
-  // Runs what is due, of the method of this name, unless Forget() was called. The callback runs only if
-  // `serving` lets handlers run.
+  // Runs what is due, of the method of this name: cancels the scope, and runs the callback unless Forget()
+  // was called or `serving` lets no handlers run.
   void Run(const Serving& serving, transport::Poller& poller, const char* method);
   // The call has finished: the callback must not start any more.
   void Forget();

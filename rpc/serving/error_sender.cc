@@ -94,7 +94,7 @@ absl::Status ErrorSender::SendIn(transport::OutgoingMessagePtr message, transpor
 bool ErrorSender::SendOwed(transport::Shortage& why) {
   why = transport::Shortage::kAtLimit;
   while (!owed_.empty() && !reserve_use_->under_way()) {
-    const Owed& next = owed_.front();
+    const Owed next = owed_.front();  // A copy: to respond may close the connection, and clear owed_.
     transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
     message->Own(ReserveUse::Start(reserve_use_));
     absl::Status sent = SendIn(std::move(message), next.id, next.status, next.not_run);
@@ -110,6 +110,7 @@ bool ErrorSender::SendOwed(transport::Shortage& why) {
       return true;
     }
     owed_.erase(owed_.begin());
+    if (owed_.empty()) owed_.shrink_to_fit();  // Most connections never owe any.
   }
   return true;  // The other errors follow when the one in flight has ended.
 }
