@@ -17,7 +17,7 @@ struct Serving;
 
 // What a channel that dials is made of: its options, checked, and what they name.
 // Thread:   any.
-// Lifetime: a value; gone when the connections of the channel are there.
+// Lifetime: a value; gone when Create() or Connect() returns.
 struct ChannelSetup {
   // For a channel to `uri`. InvalidArgument: an option is out of its range, or two do not fit. Other codes:
   // this machine lacks what they ask for.

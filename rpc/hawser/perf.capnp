@@ -1,6 +1,7 @@
 @0xecaba255936c9d7a;
-# Lets a client measure latency and bandwidth (the tool: `hawser perf`). A Server has this service only if PerfExtension() is among its
-# true: any client that may call it can make the server send and receive as much as the network carries.
+# Lets a client measure latency and bandwidth (the tool: `hawser perf`). A Server has this service only if a program put
+# PerfExtension() into its ServerOptions::extensions: any client that may call it can make the server send and receive as much as the
+# network carries.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("hawser::perf");

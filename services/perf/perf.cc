@@ -1,5 +1,6 @@
 #include "hawser/services/perf/perf.h"
 
+#include "hawser/rpc/server_extension.h"
 #include "hawser/services/perf/perf_service.h"
 
 namespace hawser {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "hawser/rpc/server_extension.h"
+#include "hawser/rpc/options.h"
 
 // Lets clients measure a server, as `hawser perf` does:
 //
@@ -13,7 +13,7 @@
 namespace hawser {
 
 // Clients may measure latency and bandwidth (rpc/hawser/perf.capnp). Any client that may call can then make
-// the server send and receive as much as the network carries, and open a few TCP ports for a minute each.
+// the server send and receive as much as the network carries, and open a few ports for a minute each.
 // `authorize` is asked about this, too. //services/perf, and the raw sockets and queue pairs that it measures
 // with, are part of a program only if it calls this.
 std::shared_ptr<const internal::ServerExtensionFactory> PerfExtension();
