@@ -76,8 +76,9 @@ void CarriedCalls::GiveBack(UntypedCall& carrier) {
 
 void CarriedCalls::OnResult(UntypedCall& call, absl::StatusOr<transport::IncomingMessagePtr>&& result) {
   if (!DropCarrier(call)) return;
-  if (result.ok()) call.outcome_.Set(*std::move(result));
-  call.End(result.ok() ? absl::OkStatus() : std::move(result).status());
+  if (!result.ok()) return call.End(std::move(result).status());
+  call.outcome_.Set(*std::move(result));
+  call.End(absl::OkStatus());
 }
 
 void CarriedCalls::TakeBack(UntypedCall& call, transport::OutgoingMessagePtr request, bool was_sent,
