@@ -11,7 +11,7 @@
 namespace hawser::transport {
 namespace {
 
-// As in connection.cc.
+// As in ending.cc.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
 class StuckFlushTest : public ::testing::Test {

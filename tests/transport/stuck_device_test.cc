@@ -18,7 +18,7 @@ namespace hawser::transport {
 namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
-constexpr absl::Duration kFlushTimeout = absl::Seconds(5);  // As in connection.cc.
+constexpr absl::Duration kFlushTimeout = absl::Seconds(5);  // As in ending.cc.
 constexpr absl::Duration kForcedFlushTimeout = absl::Seconds(30);
 
 SocketAddress Peer() {

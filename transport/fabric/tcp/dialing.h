@@ -19,7 +19,8 @@ namespace hawser::fabric {
 // How a queue pair dials: the TCP connection, then TLS if it is asked for, then both greetings. It uses the
 // queue pair's stream; the queue pair has the state, watches the socket and calls the step that is next.
 // Thread:   that of the queue pair.
-// Lifetime: owned by its TcpQueuePair, until the queue pair is established.
+// Lifetime: owned by its TcpQueuePair, until the queue pair is established; one that fails keeps it, for
+//           failure().
 // Failure:  a step returns kFailed, and failure() says why. No step follows.
 class Dialing {
  public:

@@ -86,7 +86,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   TcpTraffic traffic_;
   SocketAddress local_address_;
   std::shared_ptr<const PeerIdentity> peer_identity_;
-  std::unique_ptr<Dialing> dialing_;  // Of Connect(), until it is established; or what TLS that will use.
+  std::unique_ptr<Dialing> dialing_;  // Of Connect(), until it is established or freed.
 };
 
 }  // namespace hawser::fabric
