@@ -232,5 +232,24 @@ TEST_P(VerbsEventsOnNicTest, AllAddressesThatAreNotAvailableAreInUse) {
   EXPECT_THAT(Message(one), HasSubstr("no interface of this machine has that address, or another listener"));
 }
 
+// An iWARP device listens at the port of TCP that the connection manager has chosen, and which may be in use.
+TEST_P(VerbsEventsOnNicTest, AnyPortIsChosenAgainIfItIsInUse) {
+  FakeWorld world(nic());
+  RequestRecorder requests;
+  SocketAddress any_port = Peer();
+  any_port.set_port(0);
+  const auto listen = [&](const SocketAddress& address) {
+    return world.fabric->Listen(*world.completion_queue, address, requests).status();
+  };
+  world.verbs.fail_once["rdma_listen"] = EADDRINUSE;
+  EXPECT_THAT(listen(any_port), IsOk());
+  world.verbs.fail_once["rdma_listen"] = EADDRINUSE;
+  EXPECT_THAT(listen(Peer()), HasCode(absl::StatusCode::kAlreadyExists));
+  world.verbs.fail_always["rdma_listen"] = EADDRINUSE;
+  const size_t ids = world.verbs.ids.size();
+  EXPECT_THAT(listen(any_port), HasCode(absl::StatusCode::kAlreadyExists));
+  EXPECT_EQ(world.verbs.ids.size(), ids);
+}
+
 }  // namespace
 }  // namespace hawser::fabric

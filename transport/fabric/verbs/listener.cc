@@ -13,6 +13,9 @@
 namespace hawser::fabric {
 namespace {
 
+// How often a port is chosen, if any will do.
+constexpr int kPortTries = 8;
+
 absl::string_view LikelyCause(int error) {
   switch (error) {
     case EADDRINUSE:
@@ -96,8 +99,19 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
   return absl::OkStatus();
 }
 
-// `error`: the errno of rdma_listen(), if that is what has failed.
+// For port 0 rdma_bind_addr() chooses a port that is free among RDMA listeners (the kernel's
+// cma_alloc_any_port()). An iWARP device then listens at that port of TCP, which a connection or another
+// program may have.
 absl::Status VerbsListener::ListenOnFamily(const SocketAddress& address, int* error) {
+  for (int tries = address.port() == 0 ? kPortTries : 1;; --tries) {
+    *error = 0;
+    absl::Status listening = ListenOnce(address, error);
+    if (*error != EADDRINUSE || tries == 1) return listening;
+    completion_queue_.device().verbs().rdma_destroy_id(std::exchange(id_, nullptr));
+  }
+}
+
+absl::Status VerbsListener::ListenOnce(const SocketAddress& address, int* error) {
   const VerbsLibrary& verbs = completion_queue_.device().verbs();
   if (verbs.rdma_create_id(completion_queue_.channel()->get(), &id_, VerbsCompletionQueue::CmContext(token_),
                            RDMA_PS_TCP) != 0) {

@@ -31,7 +31,9 @@ class VerbsListener final : public Listener, public VerbsSource {
  private:
   VerbsListener(VerbsCompletionQueue& completion_queue, int backlog, ListenHandler& handler);
   absl::Status Listen(const SocketAddress& address);
+  // `error`: the errno of rdma_listen(), if that is what has failed.
   absl::Status ListenOnFamily(const SocketAddress& address, int* error);
+  absl::Status ListenOnce(const SocketAddress& address, int* error);
   void Stop();
 
   VerbsCompletionQueue& completion_queue_;
