@@ -68,7 +68,7 @@ void JsonWriter::BeforeValue() {
   const bool has_blank = layout_ == Layout::kLine || (layout_ == Layout::kLines && in_line_list_);
   if (!is_empty_) text_ += has_blank ? ", " : ",";
   is_empty_ = false;
-  if (!in_line_list_) NewLine();
+  NewLine();
 }
 
 }  // namespace hawser

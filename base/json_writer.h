@@ -44,12 +44,6 @@ class JsonWriter {
     Begin('[');
     in_line_list_ = true;
   }
-  void EndLineList() {
-    text_ += ']';
-    --depth_;
-    in_line_list_ = false;
-    is_empty_ = false;
-  }
 
   // Of the value that comes next.
   JsonWriter& Name(absl::string_view name);
@@ -87,13 +81,13 @@ class JsonWriter {
   void End(char bracket) {
     --depth_;
     if (!is_empty_) NewLine();
-    is_empty_ = false;
+    is_empty_ = in_line_list_ = false;
     text_ += bracket;
   }
   // The comma between values, unless the name of this one already had it.
   void BeforeValue();
   void NewLine() {
-    if (layout_ != Layout::kLines) return;
+    if (layout_ != Layout::kLines || in_line_list_) return;
     text_ += '\n';
     text_.append(2 * depth_, ' ');
   }

@@ -30,7 +30,7 @@ class Writer {
   void Numbers(const History::Curve& values) {
     json_.BeginLineList();
     for (const double value : values) json_.Raw(absl::StrFormat("%.10g", value));
-    json_.EndLineList();
+    json_.EndList();
   }
   // An object of a list. No curve: it has only its name.
   void NamedCurve(absl::string_view name, const char* of, const History::Curve* curve) {
@@ -91,7 +91,7 @@ class Writer {
     const bool has_lines = type.isStruct();
     has_lines ? json_.BeginList() : json_.BeginLineList();
     for (const capnp::DynamicValue::Reader value : list) Value(value, type);
-    has_lines ? json_.EndList() : json_.EndLineList();
+    json_.EndList();
   }
 
   JsonWriter json_{JsonWriter::Layout::kLines};

@@ -54,7 +54,7 @@ class MethodTable {
   // Generated code calls it for each interface.
   void AddInterface(uint64_t id, const Interface& interface) { interfaces_[id] = interface; }
 
-  // nullptr: not implemented here. The entry stays where it is as long as nothing is added.
+  // nullptr: this table has no such method. The entry stays where it is as long as nothing is added.
   const Entry* Find(uint64_t interface_id, uint16_t ordinal) const;
 
   // A method that two different objects implement; nullptr if there is none. The caller then refuses to

@@ -74,30 +74,25 @@ void WriteId(absl::string_view name, const std::array<uint8_t, N>& id, JsonWrite
 }
 
 // An attribute: its key, and its value by the name that Protobuf's JSON has for the type.
-void WriteAttribute(absl::string_view key, absl::string_view value, JsonWriter& json) {
+template <typename WriteValue>
+void WriteTyped(absl::string_view key, absl::string_view type, JsonWriter& json, WriteValue write_value) {
   json.BeginObject();
   json.Name("key").String(key);
   json.Name("value").BeginObject();
-  json.Name("stringValue").String(value);
+  json.Name(type);
+  write_value();
   json.EndObject();
   json.EndObject();
 }
+void WriteAttribute(absl::string_view key, absl::string_view value, JsonWriter& json) {
+  WriteTyped(key, "stringValue", json, [&] { json.String(value); });
+}
 void WriteAttribute(absl::string_view key, int64_t value, JsonWriter& json) {
-  json.BeginObject();
-  json.Name("key").String(key);
-  json.Name("value").BeginObject();
-  json.Name("intValue").Number64(value);
-  json.EndObject();
-  json.EndObject();
+  WriteTyped(key, "intValue", json, [&] { json.Number64(value); });
 }
 // Not for a literal, which is a text.
 void WriteAttribute(absl::string_view key, std::same_as<bool> auto value, JsonWriter& json) {
-  json.BeginObject();
-  json.Name("key").String(key);
-  json.Name("value").BeginObject();
-  json.Name("boolValue").Bool(value);
-  json.EndObject();
-  json.EndObject();
+  WriteTyped(key, "boolValue", json, [&] { json.Bool(value); });
 }
 
 // The keys that a span has from this sink: an application's attribute with one of them would be its second.

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(Poller& poller, const
 }
 
 // The request is asked only for what the listener does not know. The port mapper of iWARP (iwpmd) may give it
-// a port that nobody has dialed, and over InfiniBand and RoCE its address is what the peer has written.
+// a port that was not dialed, and over InfiniBand and RoCE its address is what the peer has written.
 SocketAddress Acceptor::DialedBy(const fabric::ConnectRequest& request) const {
   SocketAddress dialed = address();
   if (dialed.is_unspecified()) dialed = request.local_address();

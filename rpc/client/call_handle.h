@@ -83,7 +83,6 @@ class CallHandle {
 
  private:
   friend class CallAwaiter;
-  friend class UntypedCall;
   explicit CallHandle(UntypedCall* call) : call_(call) {}  // Takes over one reference.
   static CallHandle NewOn(const std::shared_ptr<CallSender>& channel, const Method& method,
                           const CallOptions& options);

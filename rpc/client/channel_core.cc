@@ -9,7 +9,7 @@
 #include "hawser/rpc/client/carried_calls.h"
 #include "hawser/rpc/client/connection_group.h"
 #include "hawser/rpc/client/outgoing_calls.h"
-#include "hawser/rpc/serving/serving_connection.h"
+#include "hawser/rpc/serving/serving.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/log/peer_log.h"
 
@@ -383,7 +383,6 @@ void ChannelCore::OnFirstAttempt(const absl::Status& why) {
 
 void ChannelCore::EndFirstAttempt(const absl::Status& why) {
   poller_.AssertHeld();
-  if (first_attempt_.has_result()) return;  // It was late.
   if (member_ != nullptr) poller_.timers().Cancel(member_->late_timer);
   first_attempt_.SetResult(why);
 }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/option_range.h"
 #include "hawser/rpc/service.h"
-#include "hawser/rpc/serving/serving_connection.h"
+#include "hawser/rpc/serving/serving.h"
 #include "hawser/rpc/wire/credentials.h"
 #include "hawser/rpc/wire/interception.h"
 #include "hawser/rpc/wire/read_limits.h"

@@ -6,9 +6,9 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/method_table.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server_extension.h"
-#include "hawser/rpc/service.h"
 #include "hawser/rpc/services/health_board.h"
 #include "hawser/rpc/services/introspection.h"
 #include "hawser/rpc/services/reflection.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/wire/background.h"
 #include "hawser/transport/fabrics.h"
@@ -117,31 +118,22 @@ Listeners::Both Listeners::ListenOnBoth(const transport::Uri& uri, OverTcp what)
 absl::StatusOr<transport::Uri> Listeners::ListenOnAuto(const transport::Uri& uri) {
   Both both = ListenOnBoth(uri, OverTcp::kAll);
   if (!both.over_tcp.ok()) return both.over_tcp.status();
-  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp));
-  if (both.over_rdma.ok()) {
-    if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
-  } else {
+  if (!both.over_rdma.ok()) {
     absl::MutexLock lock(&mutex_);
     why_not_rdma_ = std::string(both.over_rdma.status().message());
   }
-  if (!kept.ok()) return kept;
+  if (absl::Status kept = KeepBoth(both); !kept.ok()) return kept;
   both.tcp.scheme = transport::kAutoScheme;
   return both.tcp;
 }
 
-absl::StatusOr<bool> Listeners::TakesPortsOfTcp(const transport::Uri& uri) {
-  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
+absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport::Uri& uri) {
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
   if (!addresses.ok()) return addresses.status();
   const absl::StatusOr<Desk> desk = owner_.DeskFor(uri.scheme, addresses->front());
   if (!desk.ok()) return desk.status();
-  return desk->poller->fabric().takes_ports_of_tcp();
-}
-
-absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport::Uri& uri) {
-  const absl::StatusOr<bool> apart = TakesPortsOfTcp(uri);
-  if (!apart.ok()) return apart.status();
-  if (*apart) return ListenOnRdmaWithProofsApart(uri);
-  if (HasTcpFor(uri)) {
+  if (desk->poller->fabric().takes_ports_of_tcp()) return ListenOnRdmaWithProofsApart(uri, *addresses);
+  if (HasTcpFor(*addresses)) {
     transport::Uri rdma = uri;
     absl::StatusOr<std::vector<Listening>> listening = ListenOnUri(rdma);
     if (!listening.ok()) return listening.status();
@@ -165,21 +157,27 @@ absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofs(const transport
                                                  "server uses, it takes that port from TCP: listen on an "
                                                  "address of one device"));
   }
-  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp), OverTcp::kProofs);
-  if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
-  if (!kept.ok()) return kept;
+  if (absl::Status kept = KeepBoth(both, OverTcp::kProofs); !kept.ok()) return kept;
   return both.rdma;
 }
 
-Listeners::Both Listeners::ListenOnBothApart(const transport::Uri& uri) {
+absl::Status Listeners::KeepBoth(Both& both, OverTcp what) {
+  absl::Status kept = Keep(both.tcp, *std::move(both.over_tcp), what);
+  if (!both.over_rdma.ok()) return kept;
+  if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
+  return kept;
+}
+
+Listeners::Both Listeners::ListenOnBothApart(const transport::Uri& uri,
+                                             const std::vector<SocketAddress>& addresses) {
   Both both;
   std::vector<Listening> in_vain;  // Kept open, so that each try gets another port.
   for (int tries = kPortTries; tries > 0; --tries) {
     both.tcp = both.rdma = uri;
     both.tcp.scheme = std::string(transport::kProvingScheme);
-    both.over_tcp = ListenForProofsApart(both.rdma, both.tcp);
+    both.over_tcp = ListenForProofsApart(uri.port, addresses, both.tcp);
     if (!both.over_tcp.ok()) break;
-    both.over_rdma = ListenOnUri(both.rdma, OverTcp::kAll, both.tcp.port);
+    both.over_rdma = ListenAt(both.rdma, addresses, OverTcp::kAll, both.tcp.port);
     // Some devices take a port from TCP and do not reserve it in the kernel, so that both get it. Then no
     // proof arrives at the kernel.
     const bool same = both.rdma.port == both.tcp.port &&
@@ -199,9 +197,10 @@ Listeners::Both Listeners::ListenOnBothApart(const transport::Uri& uri) {
   return both;
 }
 
-absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofsApart(const transport::Uri& uri) {
+absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofsApart(
+    const transport::Uri& uri, const std::vector<SocketAddress>& addresses) {
   absl::MutexLock lock(&apart_mutex_);
-  Both both = ListenOnBothApart(uri);
+  Both both = ListenOnBothApart(uri, addresses);
   if (!both.over_tcp.ok()) {
     return absl::Status(
         both.over_tcp.status().code(),
@@ -216,37 +215,30 @@ absl::StatusOr<transport::Uri> Listeners::ListenOnRdmaWithProofsApart(const tran
         absl::StrCat(absl::string_view(both.over_rdma.status().message()),
                      "; the RDMA device takes its port from TCP, so nothing may listen there over TCP"));
   }
-  absl::Status kept = both.over_tcp->empty()
-                          ? absl::OkStatus()
-                          : Keep(both.tcp, *std::move(both.over_tcp), OverTcp::kProofsApart);
-  if (absl::Status of_rdma = Keep(both.rdma, *std::move(both.over_rdma)); kept.ok()) kept = of_rdma;
-  if (!kept.ok()) return kept;
+  if (absl::Status kept = KeepBoth(both, OverTcp::kProofsApart); !kept.ok()) return kept;
   // Nothing else on this side names the port, which a firewall has to let pass.
   transport::Log(LogSeverity::kInfo, absl::StrCat(both.rdma.ToString(), " takes credentials at TCP port ",
                                                   both.tcp.port, " (ServerOptions::proof_ports)"));
   return both.rdma;
 }
 
-absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApart(const transport::Uri& rdma,
-                                                                                  transport::Uri& tcp) {
+absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApart(
+    uint16_t rdma_port, std::vector<SocketAddress> addresses, transport::Uri& tcp) {
   const PortRange ports = owner_.proof_ports();
-  // Resolved once: the ports may be many, and a name server slow.
-  absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(rdma);
-  if (!addresses.ok()) return addresses.status();
-  tcp.port = PortForProofsOf(*addresses);
+  tcp.port = PortForProofsOf(addresses);
   if (tcp.port != 0) return std::vector<Listening>();
   if (ports.first == 0) {
-    for (SocketAddress& address : *addresses) address.set_port(0);
-    return ListenAt(tcp, *addresses, OverTcp::kProofsApart);
+    for (SocketAddress& address : addresses) address.set_port(0);
+    return ListenAt(tcp, addresses, OverTcp::kProofsApart);
   }
   absl::Status last = absl::AlreadyExistsError("rdma:// itself takes it");
-  for (uint32_t port = ports.first; port <= ports.last;
-       ++port) {  // Wider than a port, so that 65535 ends it.
-    if (port == rdma.port) continue;
+  // Wider than a port, so that 65535 ends it.
+  for (uint32_t port = ports.first; port <= ports.last; ++port) {
+    if (port == rdma_port) continue;
     transport::Uri at = tcp;
     at.port = static_cast<uint16_t>(port);
-    for (SocketAddress& address : *addresses) address.set_port(at.port);
-    absl::StatusOr<std::vector<Listening>> listening = ListenAt(at, *addresses, OverTcp::kProofsApart);
+    for (SocketAddress& address : addresses) address.set_port(at.port);
+    absl::StatusOr<std::vector<Listening>> listening = ListenAt(at, addresses, OverTcp::kProofsApart);
     if (listening.ok()) tcp = at;
     if (listening.ok() || !absl::IsAlreadyExists(listening.status())) return listening;
     last = listening.status();
@@ -256,7 +248,7 @@ absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenForProofsApar
                                                absl::string_view(last.message())));
 }
 
-uint16_t Listeners::PortForProofsOf(const std::vector<SocketAddress>& addresses) const {
+uint16_t Listeners::PortForProofsOf(std::vector<SocketAddress> addresses) const {
   const PortRange ports = owner_.proof_ports();
   const bool any = ports.first == 0;
   absl::MutexLock lock(&mutex_);
@@ -264,33 +256,28 @@ uint16_t Listeners::PortForProofsOf(const std::vector<SocketAddress>& addresses)
     const uint16_t port = candidate.address.port();
     if (candidate.what != OverTcp::kProofsApart) continue;
     if (!any && (port < ports.first || port > ports.last)) continue;
-    bool covers_all = true;
-    for (SocketAddress address : addresses) {
-      address.set_port(port);
-      bool covered = false;
-      for (const Listening& each : listening_) {
-        covered |= each.what == OverTcp::kProofsApart && Covers(each.address, address);
-      }
-      covers_all &= covered;
+    for (SocketAddress& address : addresses) address.set_port(port);
+    if (CoverAll(listening_, addresses,
+                 [](const Listening& each) { return each.what == OverTcp::kProofsApart; })) {
+      return port;
     }
-    if (covers_all) return port;
   }
   return 0;
 }
 
-bool Listeners::HasTcpFor(const transport::Uri& uri) const {
-  if (uri.port == 0) return false;
-  const absl::StatusOr<std::vector<SocketAddress>> addresses = transport::Resolve(uri);
-  if (!addresses.ok()) return false;
+bool Listeners::HasTcpFor(const std::vector<SocketAddress>& addresses) const {
+  if (addresses.front().port() == 0) return false;
   absl::MutexLock lock(&mutex_);
-  for (const SocketAddress& address : *addresses) {
-    bool has = false;
-    for (const Listening& each : listening_) {
-      has |= each.uri.scheme == transport::kProvingScheme && Covers(each.address, address);
-    }
-    if (!has) return false;
-  }
-  return true;
+  return CoverAll(listening_, addresses,
+                  [](const Listening& each) { return each.uri.scheme == transport::kProvingScheme; });
+}
+
+bool Listeners::CoverAll(const std::vector<Listening>& listening, const std::vector<SocketAddress>& addresses,
+                         absl::FunctionRef<bool(const Listening&)> counts) {
+  return absl::c_all_of(addresses, [&](const SocketAddress& address) {
+    return absl::c_any_of(
+        listening, [&](const Listening& each) { return counts(each) && Covers(each.address, address); });
+  });
 }
 
 absl::StatusOr<std::vector<Listeners::Listening>> Listeners::ListenOnUri(transport::Uri& uri, OverTcp what,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -92,30 +93,36 @@ class Listeners {
   Both ListenOnBoth(const transport::Uri& uri, OverTcp what);
   absl::StatusOr<transport::Uri> ListenOnAuto(const transport::Uri& uri);
   absl::StatusOr<transport::Uri> ListenOnRdmaWithProofs(const transport::Uri& uri);
-  absl::StatusOr<transport::Uri> ListenOnRdmaWithProofsApart(const transport::Uri& uri);
+  // `addresses` from here on: those of `uri`, with its port. A name is resolved once, since its server may be
+  // slow, or answer in turns.
+  absl::StatusOr<transport::Uri> ListenOnRdmaWithProofsApart(const transport::Uri& uri,
+                                                             const std::vector<SocketAddress>& addresses);
   // Over RDMA, and over TCP on one of Owner::proof_ports(), which is another port. `over_tcp` is empty if
   // this listens there already.
-  Both ListenOnBothApart(const transport::Uri& uri);
-  // Whether the device that rdma:// is listened on with takes its ports from TCP.
-  absl::StatusOr<bool> TakesPortsOfTcp(const transport::Uri& uri);
-  // On the first port of Owner::proof_ports() that is free and not that of `rdma`. Gives `tcp` the port.
-  absl::StatusOr<std::vector<Listening>> ListenForProofsApart(const transport::Uri& rdma,
+  Both ListenOnBothApart(const transport::Uri& uri, const std::vector<SocketAddress>& addresses);
+  // On the first port of Owner::proof_ports() that is free and not `rdma_port`. Gives `tcp` the port.
+  absl::StatusOr<std::vector<Listening>> ListenForProofsApart(uint16_t rdma_port,
+                                                              std::vector<SocketAddress> addresses,
                                                               transport::Uri& tcp);
-  // One of Owner::proof_ports() on which this takes the proofs for all `addresses` already; 0: there is none.
-  uint16_t PortForProofsOf(const std::vector<SocketAddress>& addresses) const;
+  // One of Owner::proof_ports() on which this takes the proofs for all `addresses`, whatever their port,
+  // already; 0: there is none.
+  uint16_t PortForProofsOf(std::vector<SocketAddress> addresses) const;
   // Gives `uri` the real port. `proof_port`: see Desk.
   absl::StatusOr<std::vector<Listening>> ListenOnUri(transport::Uri& uri, OverTcp what = OverTcp::kAll,
                                                      uint16_t proof_port = 0);
-  // `addresses`: those of `uri`, with its port.
   absl::StatusOr<std::vector<Listening>> ListenAt(transport::Uri& uri,
                                                   const std::vector<SocketAddress>& addresses, OverTcp what,
                                                   uint16_t proof_port = 0);
-  // What listens over TCP on all addresses of `uri` takes the proofs for them as well.
-  bool HasTcpFor(const transport::Uri& uri) const;
+  // What listens over TCP on all `addresses` takes the proofs for them as well.
+  bool HasTcpFor(const std::vector<SocketAddress>& addresses) const;
+  // Whether those of `listening` that count get the connections to each of `addresses`.
+  static bool CoverAll(const std::vector<Listening>& listening, const std::vector<SocketAddress>& addresses,
+                       absl::FunctionRef<bool(const Listening&)> counts);
   // AlreadyExists: what this listens on already gets, or takes, connections to one of `addresses`. The kernel
   // refuses that, too, but does not say what is in the way.
   absl::Status CheckNotShadowed(const transport::Uri& uri, const std::vector<SocketAddress>& addresses) const;
-  // Until Stop(). FailedPrecondition: that was called.
+  // Until Stop(), in both cases. FailedPrecondition: that was called. Takes the listeners out of `both`.
+  absl::Status KeepBoth(Both& both, OverTcp what = OverTcp::kAll);
   absl::Status Keep(const transport::Uri& uri, std::vector<Listening> listening,
                     OverTcp what = OverTcp::kAll);
   static absl::StatusOr<std::vector<Listening>> ListenOnAll(const Desk& desk,

@@ -27,7 +27,7 @@
 #include "hawser/rpc/server/server_snapshot.h"
 #include "hawser/rpc/server_extension.h"
 #include "hawser/rpc/service.h"
-#include "hawser/rpc/serving/serving_connection.h"
+#include "hawser/rpc/serving/serving.h"
 #include "hawser/rpc/stats.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"

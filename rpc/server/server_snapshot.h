@@ -5,12 +5,12 @@
 
 #include "absl/time/time.h"
 #include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/method_table.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server/client_table.h"
 #include "hawser/rpc/server/listeners.h"
 #include "hawser/rpc/server/server_credentials.h"
 #include "hawser/rpc/server/server_pollers.h"
-#include "hawser/rpc/service.h"
 #include "hawser/rpc/serving/server_report.h"
 #include "hawser/rpc/stats.h"
 #include "hawser/transport/clock/environment.h"

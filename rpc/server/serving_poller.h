@@ -15,7 +15,7 @@
 
 namespace hawser::internal {
 
-// A poller that serves clients of a server: what it counts, what it reports, and who waits for it.
+// A poller that serves clients of a server: what it counts, what it reports, and which clients wait for it.
 // Thread:   any.
 // Lifetime: owned by its PollerGroup, from its first client to the end of the server.
 // Locks:    its mutex is the last one: it calls nothing that takes another.

@@ -46,7 +46,7 @@ std::string Everything(Layout layout) {
   json.Name("line").BeginLineList();
   json.Number(1);
   json.Null();
-  json.EndLineList();
+  json.EndList();
   json.Name("b").String("x");
   json.EndObject();
   return std::move(json).Take();

@@ -54,18 +54,24 @@ class Keeper : public ProbeServiceImpl {
   std::vector<KeptBytes> kept;
 };
 
-class KeptMemoryTest : public ::testing::Test {
- protected:
-  KeptMemoryTest() {
-    EXPECT_THAT(server_.AddService(&keeper_), IsOk());
-    const absl::StatusOr<std::string> uri = server_.Listen(TestUri());
+// A server with one service, and a channel to it; null if something failed.
+struct Served {
+  explicit Served(Service& service) {
+    EXPECT_THAT(server.AddService(&service), IsOk());
+    const absl::StatusOr<std::string> uri = server.Listen(TestUri());
     EXPECT_THAT(uri.status(), IsOk());
     if (!uri.ok()) return;
-    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
-    EXPECT_THAT(channel.status(), IsOk());
-    if (channel.ok()) channel_ = *std::move(channel);
+    absl::StatusOr<std::shared_ptr<Channel>> connected = Channel::Connect(*uri);
+    EXPECT_THAT(connected.status(), IsOk());
+    if (connected.ok()) channel = *std::move(connected);
   }
 
+  Server server;
+  std::shared_ptr<Channel> channel;
+};
+
+class KeptMemoryTest : public ::testing::Test {
+ protected:
   // Attached, as a store's client sends a page.
   absl::Status Send(size_t size_bytes) {
     absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(size_bytes);
@@ -84,8 +90,9 @@ class KeptMemoryTest : public ::testing::Test {
   }
 
   Keeper keeper_;
-  Server server_;
-  std::shared_ptr<Channel> channel_;
+  const Served served_{keeper_};
+  const Server& server_ = served_.server;
+  const std::shared_ptr<Channel>& channel_ = served_.channel;
 };
 
 TEST_F(KeptMemoryTest, ManyValuesOfEachSizeTakeAQuarterMoreAnd512Each) {
@@ -123,14 +130,10 @@ TEST(KeptBytesTest, WhatIsKeptOutlivesTheServer) {
   std::vector<KeptBytes> kept;
   {
     Keeper keeper;
-    Server server;
-    ASSERT_THAT(server.AddService(&keeper), IsOk());
-    const absl::StatusOr<std::string> uri = server.Listen(TestUri());
-    ASSERT_THAT(uri, IsOk());
-    const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
-    ASSERT_THAT(channel, IsOk());
+    const Served served(keeper);
+    ASSERT_NE(served.channel, nullptr);
     for (uint32_t size : {100, 2000, 5000}) {  // On the heap, copied, where it was received.
-      auto call = probe::ProbeStub(*channel).Echo();
+      auto call = probe::ProbeStub(served.channel).Echo();
       memset(call.request().initData(size).begin(), 'v', size);
       ASSERT_THAT(call.Send().Wait(), IsOk());
     }
@@ -195,15 +198,11 @@ TEST(KeptRequestTest, AllOfALargeRequestIsInOneBuffer) {
     capnp::Data::Reader data;
     std::shared_ptr<const void> kept;
   } service;
-  Server server;
-  ASSERT_THAT(server.AddService(&service), IsOk());
-  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
-  ASSERT_THAT(uri, IsOk());
-  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
-  ASSERT_THAT(channel, IsOk());
+  const Served served(service);
+  ASSERT_NE(served.channel, nullptr);
   for (size_t size : {4 << 10, 64 << 10, 1 << 20}) {
     const Metadata metadata = {{"key", "value"}};
-    auto call = probe::ProbeStub(*channel).Echo({.metadata = &metadata});
+    auto call = probe::ProbeStub(served.channel).Echo({.metadata = &metadata});
     memset(call.request().initData(static_cast<uint32_t>(size)).begin(), 'x', size);
     auto reply = call.Send().Wait();
     ASSERT_THAT(reply, IsOk());
@@ -233,18 +232,14 @@ TEST(KeptRequestTest, SmallRequestsAndRepliesCountAsWhatTheyTake) {
     uint64_t kept_bytes = 0;
     std::vector<std::shared_ptr<const void>> kept;
   } service;
-  Server server;
-  ASSERT_THAT(server.AddService(&service), IsOk());
-  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
-  ASSERT_THAT(uri, IsOk());
-  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
-  ASSERT_THAT(channel, IsOk());
+  const Served served(service);
+  ASSERT_NE(served.channel, nullptr);
   const uint64_t resident_before = ResidentBytes();
   uint64_t replies_bytes = 0;
   std::vector<std::shared_ptr<const void>> replies;
   absl::Status status;
   while (status.ok() && replies.size() < kLimitBytes / 64) {
-    auto call = probe::ProbeStub(*channel).Echo();
+    auto call = probe::ProbeStub(served.channel).Echo();
     memset(call.request().initData(64).begin(), 'x', 64);
     auto reply = call.Send().Wait();
     status = reply.status();

@@ -24,18 +24,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using transport::Role;
 
-const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
-
-class ListenerImpl final : public probe::ListenerService {
- public:
-  absl::Status Notify(ServerContext& context, probe::Listener::NotifyParams::Reader,
-                      probe::Listener::NotifyResults::Builder) override {
-    callers.Put(context.peer_identity());
-    return absl::OkStatus();
-  }
-  Box<PeerIdentity> callers;
-};
-
 // Whether a listener over TCP closes the connection of a peer that says this.
 bool ClosesOn(uint16_t port, absl::string_view bytes) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -107,24 +95,13 @@ TEST_P(ProofPortTest, BothSidesAreAuthenticatedByAPortThatTheServerTells) {
   ASSERT_NE(channel, nullptr);
   EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_TRUE(channel->peer_identity().HasDnsName("server.example.org"));
-  auto call = probe::ProbeStub(channel).Echo({.timeout = kLong});
-  call.request().initData(3'000'000)[2'999'999] = 7;
-  const auto reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), IsOk());
-  EXPECT_EQ((*reply)->getData()[2'999'999], 7);
+  ExpectLargeMessagesAreRead(channel);
   EXPECT_EQ(AllViolations(server), 0u);
 }
 
 TEST_P(ProofPortTest, CallsToAClientAreProvedThereAsWell) {
   TestServer server(AsServer(), AnyPort());
-  ListenerImpl listener;
-  ChannelOptions options = AsClient();
-  options.services = {&listener};
-  const auto channel = server.Connect(std::move(options));
-  const std::shared_ptr<Channel> back = WayBack(server, channel);
-  EXPECT_TRUE(back->peer_identity().HasDnsName("client.example.org"));
-  EXPECT_THAT(probe::ListenerStub(back).Notify({.timeout = kLong}).Send().Wait().status(), IsOk());
-  EXPECT_TRUE(listener.callers.Take().HasDnsName("server.example.org"));
+  ExpectCallsToAClient(server, AsClient());
 }
 
 TEST_P(ProofPortTest, AChannelAsksAgainWhenItConnectsAgain) {
@@ -145,14 +122,7 @@ TEST_P(ProofPortTest, AChannelAsksAgainWhenItConnectsAgain) {
 
 TEST_P(ProofPortTest, ChannelsThatEndWhileTheyAskLeaveNothing) {
   TestServer server(AsServer(), AnyPort());
-  const ChannelOptions options = AsClient();
-  for (int i = 0; i < 50; ++i) {
-    const auto channel = *Channel::Create(server.uri, options);
-    for (int spins = 0; spins < i * 20; ++spins) sched_yield();
-    if (i % 2 == 0) channel->Close();
-  }
-  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
-  EXPECT_THAT(SendAct(server.Connect(options), 1).Wait(), IsOk());
+  ExpectNothingIsLeftOfEndedChannels(server, AsClient());
   EXPECT_EQ(AllViolations(server), 0u);
 }
 

@@ -21,12 +21,11 @@
 #include "hawser/tests/transport/fabric/executing_verbs.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/uri.h"
+#include "tests/rpc/credentials_probe.h"
 #include "tests/rpc/raw_peers.h"
 
 // What the tests of credentials share that run over fabrics which take their ports from TCP.
 namespace hawser {
-
-inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 // Not 127.0.0.1, which a test or what it uses might have by default, where the address of a device is meant.
 inline std::string Host() { return TestScheme() == "rdma" ? TestHost() : "127.0.0.2"; }
@@ -36,15 +35,6 @@ inline SocketAddress AddressAt(uint16_t port, const std::string& host = Host()) 
 }
 
 inline uint16_t PortOf(const std::string& uri) { return transport::ParseUri(uri)->port; }
-
-inline transport::Handshake HelloOf(transport::Role role) {
-  transport::Handshake hello;
-  hello.role = role;
-  hello.slots = 4;
-  hello.receive_buffer_bytes = 4096;
-  hello.message_bytes_max = 1 << 20;
-  return hello;
-}
 
 // A TCP port that nothing listens on, and that no other program gets meanwhile.
 class HeldPort {

@@ -22,6 +22,7 @@
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
 #include "hawser/transport/uri.h"
+#include "tests/rpc/credentials_probe.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
 
@@ -31,10 +32,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
-
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 // Null: a real device serves.
 std::shared_ptr<Runtime> NewRuntime() {
@@ -50,16 +47,6 @@ CertificateNames Names(const std::string& dns) {
   names.ips.push_back(TestHost());
   return names;
 }
-
-class ListenerImpl final : public probe::ListenerService {
- public:
-  absl::Status Notify(ServerContext& context, probe::Listener::NotifyParams::Reader,
-                      probe::Listener::NotifyResults::Builder) override {
-    callers.Put(context.peer_identity());
-    return absl::OkStatus();
-  }
-  Box<PeerIdentity> callers;
-};
 
 // A client of transport/ that says what it likes when it connects over RDMA.
 class RawClient {
@@ -239,13 +226,7 @@ class RdmaProofTest : public ::testing::Test {
   static SocketAddress AddressOf(const TestServer& server) {
     return transport::Resolve(*transport::ParseUri(server.uri))->front();
   }
-  static transport::Handshake Hello() {
-    transport::Handshake hello;
-    hello.slots = 4;
-    hello.receive_buffer_bytes = 4096;
-    hello.message_bytes_max = 1 << 20;
-    return hello;
-  }
+  static transport::Handshake Hello() { return HelloOf(transport::Role::kForward); }
   static uint64_t Attacks(const TestServer& server) {
     return server.server.stats().violations.by_reason[static_cast<size_t>(Violation::kTls)];
   }
@@ -279,11 +260,7 @@ TEST_F(RdmaProofTest, EachSideSeesTheNamesOfTheOther) {
 TEST_F(RdmaProofTest, LargeMessagesAreReadAsEver) {
   TestServer server(AsServer(), AnyPort());
   const auto channel = server.Connect(AsClient());
-  auto call = probe::ProbeStub(channel).Echo({.timeout = kLong});
-  call.request().initData(3'000'000)[2'999'999] = 7;
-  const auto reply = call.Send().Wait();
-  ASSERT_THAT(reply.status(), IsOk());
-  EXPECT_EQ((*reply)->getData()[2'999'999], 7);
+  ExpectLargeMessagesAreRead(channel);
 }
 
 TEST_F(RdmaProofTest, AClientWithoutCredentialsIsRefused) {
@@ -342,15 +319,7 @@ TEST_F(RdmaProofTest, AServerThatIsNotOverRdmaTakesNoProofs) {
 
 TEST_F(RdmaProofTest, CallsToAClientAreBetweenTheSameTwo) {
   TestServer server(AsServer(), AnyPort());
-  ListenerImpl listener;
-  ChannelOptions options = AsClient();
-  options.services = {&listener};
-  const auto channel = server.Connect(std::move(options));
-  const std::shared_ptr<Channel> back = WayBack(server, channel);
-  EXPECT_TRUE(back->peer_identity().HasDnsName("client.example.org"));
-  EXPECT_THAT(probe::ListenerStub(back).Notify({.timeout = kLong}).Send().Wait().status(), IsOk());
-  EXPECT_TRUE(listener.callers.Take().HasDnsName("server.example.org"));
-  EXPECT_EQ(server.server.stats().connections, 2u);
+  ExpectCallsToAClient(server, AsClient());
 }
 
 TEST_F(RdmaProofTest, AServerThatIsOnlyBusyKeepsItsClients) {
@@ -395,14 +364,7 @@ TEST_F(RdmaProofTest, AChannelConnectsAgain) {
 
 TEST_F(RdmaProofTest, ChannelsThatEndWhileTheyConnectLeaveNothing) {
   TestServer server(AsServer(), AnyPort());
-  const ChannelOptions options = AsClient();
-  for (int i = 0; i < 50; ++i) {
-    const auto channel = *Channel::Create(server.uri, options);
-    for (int spins = 0; spins < i * 20; ++spins) sched_yield();
-    if (i % 2 == 0) channel->Close();
-  }
-  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
-  EXPECT_THAT(SendAct(server.Connect(options), 1).Wait(), IsOk());
+  ExpectNothingIsLeftOfEndedChannels(server, AsClient());
   EXPECT_EQ(Attacks(server), 0u);
 }
 

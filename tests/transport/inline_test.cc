@@ -49,26 +49,6 @@ TEST_F(InlineTest, WhatOneTurnGivesRiseToRingsOneDoorbell) {
   ASSERT_TRUE(world_.RunUntil([&] { return calls[19].done(); }));
 }
 
-TEST_F(InlineTest, ALongTurnRingsEarlyUnlessThePeerWaitsForThisCore) {
-  for (const bool share : {false, true}) {
-    SCOPED_TRACE(share);
-    World world;
-    world.client.fabric->OfferNoCredits();
-    world.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
-    world.server.fabric->LetPostInline();
-    Link link(world, {.slots = 64});
-    link.EchoAll();
-    world.server.fabric->SetPeersShareCore(share);
-    std::vector<PendingCall> calls(64);
-    world.OnClient([&] {
-      for (PendingCall& call : calls) ASSERT_THAT(link.Send(call, 8), IsOk());
-    });
-    ASSERT_TRUE(world.RunUntil([&] { return calls[63].done(); }));
-    EXPECT_EQ(link.server_counts().inline_sends, 64u);
-    EXPECT_EQ(link.server_counts().doorbells, share ? 1u : 2u);
-  }
-}
-
 // The memory of a small response is free for the next one although the peer has not acknowledged anything.
 TEST_F(InlineTest, MemoryIsFreeWithoutACompletion) {
   Link link(world_);

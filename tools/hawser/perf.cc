@@ -242,7 +242,7 @@ class Perf : public Command {
     return tests;
   }
 
-  // One test on a connection of its own. Prints it, or returns it as JSON.
+  // One test on a connection of its own. Prints it, or adds it to `json`.
   absl::Status Measure(const Session& session, const std::string& peer, const PerfTest& test,
                        JsonWriter& json) {
     if (test.bytes > message_bytes_max_) {
