@@ -41,13 +41,13 @@ SocketAddress Acceptor::DialedBy(const fabric::ConnectRequest& request) const {
   return dialed;
 }
 
-absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectRequest>& request) {
+absl::StatusOr<PeerRequest> Acceptor::Check(const absl::StatusOr<Handshake>& hello,
+                                            std::unique_ptr<fabric::ConnectRequest>& request) {
   const auto refusal = [](const absl::Status& why) {
     absl::Status refused = why;
     SetViolation(refused, Violation::kHandshake);
     return refused;
   };
-  absl::StatusOr<Handshake> hello = DecodeConnect(request->private_data());
   if (!hello.ok()) return refusal(hello.status());
   if (request->read_depth() == 0) {
     return refusal(absl::InvalidArgumentError(
@@ -71,10 +71,8 @@ absl::StatusOr<PeerRequest> Acceptor::Check(std::unique_ptr<fabric::ConnectReque
 
 // As a proof's role says over TLS, so it asks here, where there is no TLS. Nothing is kept for it, and no
 // violation counted.
-bool Acceptor::TellProofPort(fabric::ConnectRequest& request) {
-  if (proofs_ == nullptr) return false;
-  const absl::StatusOr<Handshake> hello = DecodeConnect(request.private_data());
-  if (!hello.ok() || !IsProof(hello->role) || (hello->features & kFeatureProof) != 0) return false;
+bool Acceptor::TellProofPort(const Handshake& hello, fabric::ConnectRequest& request) {
+  if (proofs_ == nullptr || !IsProof(hello.role) || (hello.features & kFeatureProof) != 0) return false;
   const uint16_t port = proof_port_ != 0 ? proof_port_ : address().port();
   request.Reject(EncodeRejection(
       absl::FailedPreconditionError(absl::StrCat("credentials are shown at TCP port ", port)), port));
@@ -82,8 +80,9 @@ bool Acceptor::TellProofPort(fabric::ConnectRequest& request) {
 }
 
 void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
-  if (TellProofPort(*request)) return;
-  absl::StatusOr<PeerRequest> checked = Check(request);
+  const absl::StatusOr<Handshake> hello = DecodeConnect(request->private_data());
+  if (hello.ok() && TellProofPort(*hello, *request)) return;
+  absl::StatusOr<PeerRequest> checked = Check(hello, request);
   if (checked.ok()) return handler_.OnPeer(*std::move(checked));
   const absl::Status& why = checked.status();
   request->Reject(EncodeRejection(why));

@@ -65,7 +65,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
     if (absl::Status status = opening_->TakeAnswer(private_data); !status.ok()) return Fail(status);
   }
   Move(Event::kEstablished);
-  if (!carries_traffic() || std::exchange(ready_, true)) return;
+  if (!carries_traffic() || is_ready()) return;
   const std::unique_ptr<Opening> opening = std::move(opening_);
   opening->Finish();
   parts_.keepalive.Start(parts_.requester != nullptr || awaits_first_message());
@@ -78,10 +78,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
 std::string Connection::OnAcceptFailed(const absl::Status& why) { return EncodeRejection(why); }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
-  // Hawser rejects with a reason. Without one, the peer's program ended, or the kernel of its machine found
-  // no listener.
-  if (private_data.empty())
-    return Fail(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
+  if (private_data.empty()) return Fail(WithoutReason(why));
   const absl::Status reason = DecodeRejection(private_data);
   Fail(absl::Status(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message())));
 }
@@ -145,7 +142,7 @@ void Connection::OnCredits() {
 
 // Fills the ring at once, before a sink takes the memory.
 void Connection::OnBulkTransfer() {
-  if (!parts_.receive_ring.Promise() || !ready_ || parts_.receive_ring.waits_for_memory()) return;
+  if (!parts_.receive_ring.Promise() || !is_ready() || parts_.receive_ring.waits_for_memory()) return;
   if (!parts_.receive_ring.Refill(parts_.answers_that_may_come(), parts_.control.received()))
     poller_.MarkForFlush(this);
 }
@@ -153,7 +150,7 @@ void Connection::OnBulkTransfer() {
 // Called by the keepalive timer. On an idle connection this returns receives and places that only traffic
 // needs.
 void Connection::OnInterval() {
-  if (state_ != State::kReady || !ready_) return;
+  if (state_ != State::kReady || !is_ready()) return;
   if (parts_.requester != nullptr) parts_.requester->ReturnCredits();
   if (parts_.exchanges_in_flight() != 0 || !carries_traffic()) return;
   parts_.receive_ring.OnIdle(parts_.answers_that_may_come());
@@ -251,7 +248,7 @@ bool Connection::OnSmall(uint32_t receive, uint32_t length_bytes) {
 
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   parts_.keepalive.OnPeerActivity();
-  if (!ready_) {
+  if (!is_ready()) {
     // The peer's first message may arrive before the connection manager reports the connection. The side that
     // accepted already has the whole handshake, so it is ready now.
     if (!parts_.are_agreed()) return opening_->KeepEarly(std::move(buffer), length_bytes);
@@ -310,7 +307,7 @@ void Connection::FlushAll() {
     // Posts receives first, because the peer may answer at once. Until the connection is ready, this side
     // keeps the messages that arrive and does not refill, so that the ring bounds them.
     const uint32_t answers = parts_.answers_that_may_come();
-    if (ready_ && parts_.receive_ring.wants_refill(answers) &&
+    if (is_ready() && parts_.receive_ring.wants_refill(answers) &&
         (parts_.receive_ring.waits_for_memory() ||
          !parts_.receive_ring.Refill(answers, parts_.control.received()))) {
       parts_.receive_ring.RefillLater();

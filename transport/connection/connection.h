@@ -160,6 +160,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   static absl::StatusOr<Connection*> Make(Poller& poller, const ConnectionOptions& options,
                                           ConnectionObserver& observer, RequestHandler* handler,
                                           uint32_t features, const Security& security);
+  bool is_ready() const { return opening_ == nullptr; }
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   // The usual message: a small request or response on a connection in use. False: it is another one.
   bool OnSmall(uint32_t receive, uint32_t length_bytes);
@@ -205,11 +206,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnDisconnected(const absl::Status& why) override;
 
   ConnectionObserver& observer_;
-  bool ready_ = false;  // OnReady() was called.
   bool heard_ = false;
   ConnectionParts parts_;
   Ending ending_;
-  std::unique_ptr<Opening> opening_;  // Null from ready_ on.
+  std::unique_ptr<Opening> opening_;  // Null: OnReady() was called.
   Timer starved_timer_;               // Sends wait for memory for receives.
 };
 

@@ -48,7 +48,6 @@ void Ending::Drain(bool awaits_first_message) {
     // For the accepted client the connection may already be established, and its first requests in flight.
     drains_when_ready_ = port_.accepted() && parts_.responder != nullptr;
     if (!drains_when_ready_) Close(absl::CancelledError("closed by this side"));
-    AwaitLeave();
     return;
   }
   if (port_.state() == State::kDraining) return;

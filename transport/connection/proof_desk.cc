@@ -3,10 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/connection/silent_connection.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/poller/poller_client.h"
-#include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
 namespace {
@@ -17,35 +15,17 @@ constexpr absl::Duration kProofTimeout = absl::Seconds(5);
 
 }  // namespace
 
-class ProofDesk::Held final : public PollerClient, public fabric::ConnectionHandler {
+class ProofDesk::Held final : public SilentConnection {
  public:
   Held(ProofDesk& desk, std::shared_ptr<ProofTable> proofs, const SessionToken& number)
-      : desk_(desk), poller_(desk.poller_), proofs_(std::move(proofs)), number_(number), timer_([this] {
-          End();
-        }) {}
-  ~Held() override {
-    poller_.timers().Cancel(timer_);
-    Release();
-  }
+      : SilentConnection(desk.poller_), desk_(desk), proofs_(std::move(proofs)), number_(number) {}
+  ~Held() override { Release(); }
 
-  absl::Status Accept(fabric::ConnectRequest& request, const Handshake& answer) {
-    // No messages cross.
-    const fabric::QueuePairOptions smallest = {.send_depth = 1, .receive_depth = 1, .read_depth = 1};
-    absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair =
-        poller_.fabric().CreateQueuePair(poller_.completion_queue(), smallest, *this);
-    if (!queue_pair.ok()) return queue_pair.status();
-    queue_pair_ = *std::move(queue_pair);
-    poller_.timers().Set(timer_, After(poller_.environment().NowNs(), kProofTimeout));
-    return queue_pair_->Accept(request, Encode(answer));
-  }
-
-  void End() {
-    if (std::exchange(ended_, true)) return;
-    Release();
-    desk_.held_.erase(this);
-    poller_.timers().Cancel(timer_);
-    Disconnect();
-    poller_.MarkClosed(this);
+  absl::Status Accept(fabric::ConnectRequest& request, const Handshake& hello) {
+    if (absl::Status made = Create(kProofTimeout); !made.ok()) return made;
+    Handshake answer = Hello(hello.role);
+    answer.features = hello.features & kFeatureBoundProof;
+    return queue_pair().Accept(request, Encode(answer));
   }
 
  private:
@@ -53,13 +33,10 @@ class ProofDesk::Held final : public PollerClient, public fabric::ConnectionHand
     if (std::exchange(released_, true)) return;
     proofs_->Remove(number_);
   }
-
-  // PollerClient
-  void OnCompletion(const WorkId&, const fabric::Completion&) override {}
-  void Flush() override {}
-  void FlushIfLong() override {}
-  void Disconnect() override {
-    if (queue_pair_ != nullptr) queue_pair_->Disconnect();
+  void OnTimeout() override { End(); }
+  void OnEnd() override {
+    Release();
+    desk_.held_.erase(this);
   }
 
   // fabric::ConnectionHandler
@@ -68,13 +45,9 @@ class ProofDesk::Held final : public PollerClient, public fabric::ConnectionHand
   void OnDisconnected(const absl::Status&) override { End(); }
 
   ProofDesk& desk_;  // Not after End().
-  Poller& poller_;
   const std::shared_ptr<ProofTable> proofs_;
   const SessionToken number_;
-  bool ended_ = false;
   bool released_ = false;
-  Timer timer_;
-  std::unique_ptr<fabric::QueuePair> queue_pair_;
 };
 
 void ProofDesk::Accept(PeerRequest request, std::shared_ptr<ProofTable> proofs) {
@@ -93,16 +66,11 @@ void ProofDesk::Accept(PeerRequest request, std::shared_ptr<ProofTable> proofs) 
                                                          .peer = request.peer_address(),
                                                          .bound_to = bound_to});
   if (!added.ok()) return request.Refuse(added);
-  Handshake answer;
-  answer.role = hello.role;
-  answer.features = hello.features & kFeatureBoundProof;
-  answer.slots = 1;
-  answer.receive_buffer_bytes = kReceiveBufferMin;
   auto owned = std::make_unique<Held>(*this, std::move(proofs), proof->number);
   Held& held = *owned;
   held_.insert(&held);
   poller_.Adopt(std::move(owned));
-  const absl::Status accepted = held.Accept(*request.request_, answer);
+  const absl::Status accepted = held.Accept(*request.request_, hello);
   if (accepted.ok()) return;
   request.Refuse(accepted);
   held.End();

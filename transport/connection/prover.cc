@@ -3,78 +3,41 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/connection/silent_connection.h"
 #include "hawser/transport/fabric/fabric.h"
-#include "hawser/transport/poller/poller_client.h"
-#include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
 
-namespace {
-
-// No messages cross what these are of.
-fabric::QueuePairOptions Smallest(const SocketAddress& local_address) {
-  fabric::QueuePairOptions options = {.send_depth = 1, .receive_depth = 1, .read_depth = 1};
-  options.local_address = local_address;
-  return options;
-}
-
-Handshake Hello(Role proof) {
-  Handshake hello;
-  hello.role = proof;
-  hello.slots = 1;
-  hello.receive_buffer_bytes = kReceiveBufferMin;
-  return hello;
-}
-
-}  // namespace
-
 // A connect over the fabric without TLS, which is rejected: the rejection tells the port. Owned by `home_`.
-class Prover::Asking final : public PollerClient, public fabric::ConnectionHandler {
+class Prover::Asking final : public SilentConnection {
  public:
   explicit Asking(std::shared_ptr<Prover> prover)
-      : prover_(std::move(prover)), poller_(prover_->home_), timer_([this] {
-          Notify(absl::UnavailableError("the server did not say in time where it takes credentials"));
-        }) {}
+      : SilentConnection(prover->home_), prover_(std::move(prover)) {}
   ~Asking() override {
-    poller_.timers().Cancel(timer_);
-    if (!ended_) prover_->asking_ = nullptr;
+    if (!ended()) prover_->asking_ = nullptr;
   }
 
   void Ask() {
-    absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair = poller_.fabric().CreateQueuePair(
-        poller_.completion_queue(), Smallest(prover_->local_address_), *this);
-    if (!queue_pair.ok()) return Notify(queue_pair.status());
-    queue_pair_ = *std::move(queue_pair);
-    poller_.timers().Set(timer_, After(poller_.environment().NowNs(), prover_->timeout_));
+    fabric::QueuePairOptions options;
+    options.local_address = prover_->local_address_;
+    if (absl::Status made = Create(prover_->timeout_, options); !made.ok()) return Notify(made);
     // Without the session: what crosses here is not hidden.
     const absl::Status started =
-        queue_pair_->Connect(prover_->address_, Encode(Hello(ProofFor(prover_->role_))));
+        queue_pair().Connect(prover_->address_, Encode(Hello(ProofFor(prover_->role_))));
     if (!started.ok()) Notify(started);
   }
 
-  void End() {
-    if (std::exchange(ended_, true)) return;
-    prover_->asking_ = nullptr;
-    poller_.timers().Cancel(timer_);
-    Disconnect();
-    poller_.MarkClosed(this);
-  }
-
  private:
+  void OnTimeout() override {
+    Notify(absl::UnavailableError("the server did not say in time where it takes credentials"));
+  }
+  void OnEnd() override { prover_->asking_ = nullptr; }
+
   void Notify(const absl::StatusOr<uint16_t>& port) {
-    if (ended_) return;
+    if (ended()) return;
     const std::shared_ptr<Prover> prover = prover_;
     End();
     prover->OnPort(port);
-  }
-
-  // PollerClient
-  void OnCompletion(const WorkId&, const fabric::Completion&) override {}
-  void Flush() override {}
-  void FlushIfLong() override {}
-  void Disconnect() override {
-    if (queue_pair_ != nullptr) queue_pair_->Disconnect();
   }
 
   // fabric::ConnectionHandler
@@ -82,9 +45,7 @@ class Prover::Asking final : public PollerClient, public fabric::ConnectionHandl
     Notify(absl::UnauthenticatedError("the peer accepts what no server of ours does; is it one?"));
   }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
-    if (private_data.empty()) {
-      return Notify(absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why);
-    }
+    if (private_data.empty()) return Notify(WithoutReason(why));
     const absl::StatusOr<uint16_t> port = DecodeProofPort(private_data);
     if (!port.ok() || *port != 0) return Notify(port);
     // The dialed port is no substitute. The rejection is not authenticated: a program that tells no port, and
@@ -98,54 +59,36 @@ class Prover::Asking final : public PollerClient, public fabric::ConnectionHandl
   void OnDisconnected(const absl::Status& why) override { Notify(why); }
 
   const std::shared_ptr<Prover> prover_;
-  Poller& poller_;
-  bool ended_ = false;
-  Timer timer_;
-  std::unique_ptr<fabric::QueuePair> queue_pair_;
 };
 
 // The TLS connection. Owned by its poller.
-class Prover::Dialing final : public PollerClient, public fabric::ConnectionHandler {
+class Prover::Dialing final : public SilentConnection {
  public:
   explicit Dialing(std::shared_ptr<Prover> prover)
-      : prover_(std::move(prover)),
-        poller_(prover_->poller_),
-        timer_([this] { Fail(absl::UnavailableError("no answer in time")); }) {
-    poller_.AddAsyncInterest(1);  // Another thread waits for the result.
+      : SilentConnection(prover->poller_), prover_(std::move(prover)) {
+    poller().AddAsyncInterest(1);  // Another thread waits for the result.
   }
-  ~Dialing() override {
-    poller_.timers().Cancel(timer_);
-    poller_.AddAsyncInterest(-1);
-  }
+  ~Dialing() override { poller().AddAsyncInterest(-1); }
 
   void Dial(absl::Duration timeout) {
-    const Security& security = prover_->security_;
-    fabric::QueuePairOptions options = Smallest(prover_->local_address_);
-    options.tls = security.tls;
-    options.tls_host = security.host;
-    absl::StatusOr<std::unique_ptr<fabric::QueuePair>> queue_pair =
-        poller_.fabric().CreateQueuePair(poller_.completion_queue(), options, *this);
-    if (!queue_pair.ok()) return Fail(queue_pair.status());
-    queue_pair_ = *std::move(queue_pair);
+    fabric::QueuePairOptions options;
+    options.local_address = prover_->local_address_;
+    options.tls = prover_->security_.tls;
+    options.tls_host = prover_->security_.host;
+    if (absl::Status made = Create(timeout, options); !made.ok()) return Fail(made);
     Handshake hello = Hello(ProofFor(prover_->role_));
     hello.session = prover_->session_;
     hello.features = kFeatureBoundProof;
-    poller_.timers().Set(timer_, After(poller_.environment().NowNs(), timeout));
-    const absl::Status started = queue_pair_->Connect(prover_->tls_address_, Encode(hello));
+    const absl::Status started = queue_pair().Connect(prover_->tls_address_, Encode(hello));
     if (!started.ok()) Fail(started);
   }
 
-  void End() {
-    if (std::exchange(ended_, true)) return;
-    prover_->dialing_ = nullptr;
-    poller_.timers().Cancel(timer_);
-    Disconnect();
-    poller_.MarkClosed(this);
-  }
-
  private:
+  void OnTimeout() override { Fail(absl::UnavailableError("no answer in time")); }
+  void OnEnd() override { prover_->dialing_ = nullptr; }
+
   void Fail(const absl::Status& why) {
-    if (ended_) return;
+    if (ended()) return;
     const std::shared_ptr<Prover> prover = prover_;
     End();
     if (std::exchange(notified_, true)) return;
@@ -154,19 +97,11 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
                                  absl::string_view(why.message()))));
   }
 
-  // PollerClient
-  void OnCompletion(const WorkId&, const fabric::Completion&) override {}
-  void Flush() override {}
-  void FlushIfLong() override {}
-  void Disconnect() override {
-    if (queue_pair_ != nullptr) queue_pair_->Disconnect();
-  }
-
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override {
     const absl::StatusOr<Handshake> answer = DecodeAccept(private_data, ProofFor(prover_->role_));
     if (!answer.ok()) return Fail(answer.status());
-    absl::StatusOr<Proof> proof = ProofOf(*queue_pair_);
+    absl::StatusOr<Proof> proof = ProofOf(queue_pair());
     if (!proof.ok()) return Fail(proof.status());
     if ((answer->features & kFeatureBoundProof) != 0) {
       proof->bound_to = Dialed{prover_->address_, prover_->tls_address_};
@@ -177,7 +112,7 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
           "what listens there binds no proof to where it was dialed, as each server that tells a port does"));
     }
     notified_ = true;
-    prover_->Notify(Result{*proof, OrNotAuthenticated(queue_pair_->peer_identity())});
+    prover_->Notify(Result{*proof, OrNotAuthenticated(queue_pair().peer_identity())});
   }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
     if (!private_data.empty()) return Fail(DecodeRejection(private_data));
@@ -190,11 +125,7 @@ class Prover::Dialing final : public PollerClient, public fabric::ConnectionHand
   void OnDisconnected(const absl::Status& why) override { Fail(why); }
 
   const std::shared_ptr<Prover> prover_;
-  Poller& poller_;
   bool notified_ = false;
-  bool ended_ = false;
-  Timer timer_;
-  std::unique_ptr<fabric::QueuePair> queue_pair_;
 };
 
 Prover::Prover(Poller& home, const SocketAddress& address, const SocketAddress& local_address,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -113,7 +112,7 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint
 }
 
 [[gnu::always_inline]] inline bool SendQueue::Copy(absl::Span<const uint8_t> message) {
-  if (signal_all_ || copied_ == std::numeric_limits<uint16_t>::max()) [[unlikely]]
+  if (signal_all_) [[unlikely]]
     return false;
   ExpectInitialized(message.data(), message.size());
   if (!port_.queue_pair().PostInline(message)) return false;
@@ -164,7 +163,7 @@ void SendQueue::DropQueued() {
 }
 
 absl::Status SendQueue::Flush() {
-  if (std::exchange(copied_, uint16_t{0}) != 0) port_.queue_pair().RingDoorbell();
+  if (std::exchange(copied_, 0) != 0) port_.queue_pair().RingDoorbell();
   while (posted_ != end_) {
     absl::InlinedVector<fabric::SendWorkRequest, kChainMax> chain;
     size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});

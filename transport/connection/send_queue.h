@@ -152,7 +152,7 @@ class SendQueue {
   uint32_t signal_interval_ = 1;
   uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
-  uint16_t copied_ = 0;  // Posted, and waiting for Flush(), with nothing queued before them.
+  uint32_t copied_ = 0;  // Posted, and waiting for Flush(), with nothing queued before them.
   // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
   // Flush().
   uint32_t proved_ = 0;

@@ -188,6 +188,10 @@ absl::StatusOr<uint16_t> DecodeProofPort(absl::string_view rejection) {
 
 bool IsRefusedByPeer(const absl::Status& why) { return absl::StrContains(why.message(), kRejected); }
 
+absl::Status WithoutReason(const absl::Status& why) {
+  return absl::IsPermissionDenied(why) ? absl::UnavailableError(why.message()) : why;
+}
+
 absl::Status DecodeRejection(absl::string_view data) {
   const uint8_t* const in = Bytes(data);
   if (!IsRejection(data)) {

@@ -93,6 +93,9 @@ std::string EncodeRejection(const absl::Status& why, uint16_t proof_port);
 // (EscapePeerText()).
 inline constexpr absl::string_view kRejected = "the peer rejected the connection: ";
 absl::Status DecodeRejection(absl::string_view data);
+// What fabric::ConnectionHandler::OnConnectFailed() says of a rejection without data: Unavailable. Hawser
+// rejects with a reason, so the peer's program ended, or the kernel of its machine found no listener.
+absl::Status WithoutReason(const absl::Status& why);
 
 // The port that a rejection tells; 0: it tells none. InvalidArgument: it tells one that no server of ours
 // has.

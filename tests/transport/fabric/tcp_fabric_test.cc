@@ -308,9 +308,10 @@ TEST_F(TcpFabricTest, WhatWasCopiedAndNotSentEndsWithTheConnection) {
   const uint8_t message[1] = {7};
   std::vector<Endpoint*> endpoints;
   for (size_t i = 0; i < kConnections; ++i) endpoints.push_back(&world_.Connect().a);
-  const size_t before = mallinfo2().uordblks;  // 0 with a sanitizer.
+  const size_t before = mallinfo2().uordblks;
   for (Endpoint* endpoint : endpoints) ASSERT_TRUE(endpoint->qp().PostInline(message));
   for (Endpoint* endpoint : endpoints) endpoint->qp().Disconnect();
+  if (before == 0) GTEST_SKIP() << "the allocator of a sanitizer does not count";
   EXPECT_LE(mallinfo2().uordblks, before + (kStockMax + 2) * kCopiesBytes);
 }
 
