@@ -24,7 +24,7 @@ class DriverSleep {
     until_ns_.store(next_ns, std::memory_order_seq_cst);
     return next_ns;
   }
-  // After Announce(), which returned `next_ns`: no timer has been set since that has to end this sleep.
+  // After Announce(), which returned `next_ns`: the time of the next timer is unchanged since.
   bool StillEndsAt(int64_t next_ns) const {
     return next_timer_ns_.load(std::memory_order_seq_cst) == next_ns;
   }

@@ -15,14 +15,13 @@ MailboxItem* RunItems(MailboxItem* first, size_t& count) {
 
 }  // namespace
 
-void Mailbox::RunOldest(size_t& count) {
-  MailboxItem* left = left_over_.load(std::memory_order_relaxed);
+void Mailbox::RunOldest(MailboxItem* left, size_t& count) {
   if (left != nullptr) {
     left_over_.store(nullptr, std::memory_order_relaxed);
     left = RunItems(left, count);
+    if (left == nullptr && posted_.load(std::memory_order_relaxed) == nullptr) return;
   }
   if (left == nullptr) {
-    if (posted_.load(std::memory_order_relaxed) == nullptr) return;
     MailboxItem* newest = posted_.exchange(nullptr, std::memory_order_acquire);
     while (newest != nullptr) {
       MailboxItem* const next = newest->next_in_mailbox;

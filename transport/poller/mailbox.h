@@ -42,11 +42,9 @@ class Mailbox {
   // On the poller: runs at most `count` items, the oldest first, and subtracts those it ran from `count`.
   // False: there was none.
   bool Run(size_t& count) {
-    if (left_over_.load(std::memory_order_relaxed) == nullptr &&
-        posted_.load(std::memory_order_relaxed) == nullptr) {
-      return false;
-    }
-    RunOldest(count);
+    MailboxItem* const left_over = left_over_.load(std::memory_order_relaxed);
+    if (left_over == nullptr && posted_.load(std::memory_order_relaxed) == nullptr) return false;
+    RunOldest(left_over, count);
     return true;
   }
   bool RunAll() {
@@ -55,7 +53,8 @@ class Mailbox {
   }
 
  private:
-  void RunOldest(size_t& count);
+  // `left`: left_over_. If it is null, posted_ is not.
+  void RunOldest(MailboxItem* left, size_t& count);
 
   std::atomic<MailboxItem*> posted_{nullptr};  // Newest first.
   // Taken out of posted_ by a thread that did not run them all; oldest first. Changed on the poller.

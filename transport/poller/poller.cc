@@ -85,10 +85,9 @@ Poller::Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePo
 
 Poller::~Poller() {
   if (watchdog_ != nullptr) watchdog_->Unwatch(called_out_);
-  if (background_.joinable()) {
+  if (own_thread_.joinable()) {
     role_.Stop();
-    WakeDriver();
-    background_.join();
+    own_thread_.join();
   }
   // No other thread enters any more, but one may not have left yet. A queue pair may be destroyed only when
   // nothing is outstanding.
@@ -127,7 +126,7 @@ absl::Status Poller::Start(const std::set<int>& cores) {
         absl::StrCat("the system does not let a poller run on core ", absl::StrJoin(cores, ", "),
                      ": this machine has no such core, or the cpuset of this process has not"));
   }
-  background_ = *std::move(started);
+  own_thread_ = *std::move(started);
   return absl::OkStatus();
 }
 
@@ -169,11 +168,12 @@ void Poller::AssertHeld() const {
 void Poller::Post(MailboxItem* item) {
   if (Held()) return item->Run();
   mailbox_.Add(item);
-  if (!role_.OwnThreadDrivesForPosters() || sleep_.asleep()) RunMailboxUnlessHeld();
+  if (!role_.OwnThreadTakesItems() || sleep_.asleep()) RunMailboxUnlessHeld();
 }
 
 // A thread that leaves the poller checks the mailbox once more. An item that it does not see is run by the
-// thread that posted it. Only code of the library runs here: see MayCallOut().
+// thread that posted it. The order of these steps is that of the table in driver_role.cc. Only code of the
+// library runs here: see MayCallOut().
 void Poller::RunMailboxUnlessHeld() {
   size_t count = kItemsOfPosterMax;
   while (mailbox_.HasItems() && TryHold()) {
@@ -187,7 +187,12 @@ void Poller::RunMailboxUnlessHeld() {
     if (count != 0) continue;
     // Other threads post faster than this one runs what they post. The driving thread runs the rest.
     if (!mailbox_.HasItems()) return;
-    return sleep_.asleep() ? WakeDriver() : role_.HandOverItems();
+    if (sleep_.asleep()) {
+      WakeDriver();
+    } else {
+      role_.HandOverItems();
+    }
+    return;
   }
 }
 
@@ -329,7 +334,7 @@ void Poller::Drive(WaitEvent* event) {
     }
     // Sleep right after the last work: another poll that finds nothing costs a system call on some fabrics,
     // and Wait() polls by itself. From here on a thread that posts, or sets a timer, must wake us; we see
-    // what was done before.
+    // what was done before. The order of these steps is that of the table in driver_role.cc.
     const int64_t next_ns = sleep_.Announce();
     if (!mailbox_.HasItems() && sleep_.StillEndsAt(next_ns) &&
         (event == nullptr || event->StartSleep(*completion_queue_))) {

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_POLLER_POLLER_H_
 #define HAWSER_TRANSPORT_POLLER_POLLER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -107,7 +108,7 @@ class Poller final : public PollerServices {
 
   // While the sum is above zero, more than waiting threads depends on the poller (callbacks, a server's
   // requests), so its own thread resumes driving as soon as the last waiting thread leaves. Otherwise it
-  // waits a few milliseconds for the next.
+  // leaves driving to the next one for up to 40 ms (two kLinger in driver_role.cc).
   void AddAsyncInterest(int delta) { role_.AddAsyncInterest(delta); }
 
   // False in a child after fork(): the threads and the sockets are the parent's; nothing may be touched.
@@ -227,7 +228,7 @@ class Poller final : public PollerServices {
   Environment& environment_;
   const ForkMark fork_mark_;
 
-  MessageCache cache_;  // Of the thread that is on it.
+  MessageCache cache_;  // Used by the thread that is on the poller.
 
   CalledOut called_out_;
   PollerHold hold_;
@@ -257,7 +258,7 @@ class Poller final : public PollerServices {
   Count turns_of_waiting_threads_, turns_of_own_thread_;
 
   DriverRole role_;
-  std::thread background_;  // Its own.
+  std::thread own_thread_;
 };
 
 }  // namespace hawser::transport

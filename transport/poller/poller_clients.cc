@@ -25,7 +25,7 @@ void PollerClients::Drop(PollerClient* client) {
 void PollerClients::FlushMarked() {
   // A flush may require another one, even of the same connection: after a postponed close, or when a send
   // queue has room again. So may destroying a connection, which releases memory.
-  while (!to_flush_.empty() || !closed_.empty()) {
+  do {
     for (size_t i = 0; i < to_flush_.size(); ++i) {
       PollerClient* const client = to_flush_[i];
       client->marked_for_flush_ = false;
@@ -37,7 +37,7 @@ void PollerClients::FlushMarked() {
       closed_.pop_back();
       Drop(client);
     }
-  }
+  } while (!to_flush_.empty() || !closed_.empty());
 }
 
 // The peer starts with these while this turn continues.

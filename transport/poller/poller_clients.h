@@ -17,9 +17,11 @@ namespace hawser::transport {
 // Lifetime: part of its Poller. It owns the connections.
 class PollerClients {
  public:
-  // See Poller::Adopt() and so on.
+  // Takes ownership of `client`, and gives it its index.
   void Adopt(std::unique_ptr<PollerClient> client);
+  // Destroys `client`, which has nothing posted.
   void Drop(PollerClient* client);
+  // For the next Flush(): flushes `client` once, or destroys it.
   void MarkForFlush(PollerClient* client) {
     if (!std::exchange(client->marked_for_flush_, true)) to_flush_.push_back(client);
   }
@@ -32,7 +34,7 @@ class PollerClients {
   }
 
   bool has_marked() const { return !to_flush_.empty(); }
-  // Flushes those that are marked, and destroys those that are closed, until none is either.
+  // Flushes those that are marked, and destroys those that are closed, until neither kind is left.
   void Flush() {
     if (!to_flush_.empty() || !closed_.empty()) FlushMarked();
   }
@@ -44,6 +46,7 @@ class PollerClients {
   void Clear() { clients_.clear(); }
 
  private:
+  // There is one to flush, or to destroy.
   void FlushMarked();
 
   std::vector<std::unique_ptr<PollerClient>> clients_;

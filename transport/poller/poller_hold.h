@@ -17,7 +17,8 @@ namespace hawser::transport {
 // The memory orders are part of how no wake-up is lost: see driver_role.cc.
 class PollerHold {
  public:
-  // `made_in`: the process of the poller. `called_out`: what the poller calls. Both outlive this.
+  // `made_in`: the process of the poller. `called_out`: what the poller calls, for CalledOutOnThisThread().
+  // Both outlive this.
   PollerHold(const ForkMark& made_in, const CalledOut& called_out)
       : made_in_(made_in), called_out_(called_out) {}
   PollerHold(const PollerHold&) = delete;

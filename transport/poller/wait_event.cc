@@ -5,7 +5,8 @@
 namespace hawser::transport {
 
 // Set() stores state_, then loads `sleeper_`. A driver that falls asleep stores that, then loads state_. With
-// seq_cst one of the two sees the other's store.
+// seq_cst one of the two sees the other's store. The order of the steps is that of the table in
+// driver_role.cc.
 void WaitEvent::Set() {
   // A thread that may be nudged passes the driving on by itself when it leaves, so a nudge that this
   // overwrites is not missed.
