@@ -13,8 +13,8 @@ class ConnectionObserver {
  public:
   virtual ~ConnectionObserver() = default;
 
-  // The handshake is done: `peer` is what the other side sent. Called before the first request, if this side
-  // answers requests.
+  // The handshake is done: `peer` is what the other side sent, valid during the call. Called before the first
+  // request, if this side answers requests.
   virtual void OnReady(const Handshake& peer) = 0;
 
   // Once, on a connection that this side has accepted: the peer has sent its first message. Until then it has

@@ -37,7 +37,8 @@ class Opening final : Prover::Client {
 
   // See Connection.
   static absl::Status CheckOptions(const ConnectionOptions& options);
-  // The features for that, of those of `hello`: what this side says, or what the peer has said.
+  // What the fabric offers; of that, for a connection that answers requests or was accepted, only what
+  // `hello` has. `handler`: null if this side only sends requests.
   static uint32_t FeaturesToDial(Poller& poller, const RequestHandler* handler, const Handshake& hello);
   static uint32_t FeaturesToAccept(Poller& poller, const Handshake& hello);
   // Limits `options` to what the peer uses, so that the rest costs no memory.
@@ -64,7 +65,7 @@ class Opening final : Prover::Client {
 
   // The connection is ready.
   void Finish();
-  // Nothing follows: it is ready, or has failed.
+  // Nothing follows: it is ready, has failed, or its poller ends. More calls have no effect.
   void Stop();
 
  private:
