@@ -16,6 +16,10 @@ device() {
   rdma link add "$1" type "$2" netdev "$3" || exit 125
 }
 
+# The port of a TCP connection that has ended is free at once. siw takes its ports from TCP, while the connection manager
+# that chooses one looks only at those of RDMA: a connect, or a listener at any port, fails with EADDRINUSE by chance.
+[[ $1 != siw* ]] || echo 0 >/proc/sys/net/ipv4/tcp_max_tw_buckets
+
 case $1 in
   rxe | siw)
     interface dummy0 10.0.0.1  # The driver makes dummy0 when it is loaded.
