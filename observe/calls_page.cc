@@ -15,9 +15,9 @@ std::string InFlight(wire::Snapshot::Reader snapshot) {
   Table table({{"call"},
                {"method", Table::Kind::kLongText},
                {"stage"},
-               {"age", Table::Kind::kNumber},
-               {"deadline in", Table::Kind::kNumber},
-               {"request", Table::Kind::kNumber},
+               {"age", kNumber},
+               {"deadline in", kNumber},
+               {"request", kNumber},
                {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText}});
   for (const auto call : snapshot.getCalls()) {
@@ -34,12 +34,12 @@ std::string Slowest(wire::Snapshot::Reader snapshot) {
   Table table({{"call"},
                {"method", Table::Kind::kLongText},
                {"status"},
-               {"took", Table::Kind::kNumber},
+               {"took", kNumber},
                {"where", Table::Kind::kHtml},
-               {"waited", Table::Kind::kNumber},
-               {"handler", Table::Kind::kNumber},
-               {"deferred", Table::Kind::kNumber},
-               {"ended", Table::Kind::kNumber},
+               {"waited", kNumber},
+               {"handler", kNumber},
+               {"deferred", kNumber},
+               {"ended", kNumber},
                {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText}});
   for (const auto call : snapshot.getSlowest()) {

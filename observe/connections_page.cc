@@ -10,8 +10,7 @@
 namespace hawser::observe {
 namespace {
 
-constexpr size_t kRowsMax = 200;
-constexpr Table::Kind kNumber = Table::Kind::kNumber;
+constexpr size_t kConnectionsMax = 200;
 
 std::string Totals(wire::Snapshot::Reader snapshot) {
   Table table({{"fabric"},
@@ -94,7 +93,7 @@ std::string Channels(wire::Snapshot::Reader snapshot) {
 }  // namespace
 
 std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History&, size_t from) {
-  const Slice slice(snapshot.getConnections().size(), from, kRowsMax);
+  const Slice slice(snapshot.getConnections().size(), from, kConnectionsMax);
   const uint64_t left_out = snapshot.getConnectionsLeftOut();
   return absl::StrCat(
       "<h2>Connections</h2>", HeldPollers(snapshot), Totals(snapshot), "<h2>Each</h2>",

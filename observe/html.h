@@ -49,6 +49,8 @@ class Table {
   size_t rows_ = 0;
 };
 
+inline constexpr Table::Kind kNumber = Table::Kind::kNumber;
+
 // The rows of a long list that one page shows.
 struct Slice {
   // From the row number `from`, of `all`; `rows_max` at most. Where there is no such row: the last slice.

@@ -12,7 +12,7 @@
 namespace hawser::observe {
 namespace {
 
-constexpr size_t kRowsMax = 100;
+constexpr size_t kMethodsMax = 100;
 
 std::string Statuses(wire::Method::Reader method) {
   std::string text;
@@ -27,7 +27,6 @@ std::string OutgoingCalls(wire::Snapshot::Reader snapshot) {
   if (snapshot.getOutgoing().size() == 0) return "";
   BucketRange range;
   for (const auto outgoing : snapshot.getOutgoing()) range.Include(outgoing.getMethod().getLatency());
-  constexpr Table::Kind kNumber = Table::Kind::kNumber;
   Table table({{"target", Table::Kind::kLongText},
                {"method", Table::Kind::kLongText},
                {"calls", kNumber},
@@ -53,11 +52,10 @@ std::string OutgoingCalls(wire::Snapshot::Reader snapshot) {
 
 std::string ServedMethods(wire::Snapshot::Reader snapshot, size_t from) {
   const std::vector<wire::Method::Reader> methods = ByCalls(snapshot.getMethods(), SIZE_MAX);
-  const Slice slice(methods.size(), from, kRowsMax);
+  const Slice slice(methods.size(), from, kMethodsMax);
   BucketRange range;
   for (size_t i = slice.first; i < slice.end; ++i) range.Include(methods[i].getLatency());
 
-  constexpr Table::Kind kNumber = Table::Kind::kNumber;
   Table table({{"method", Table::Kind::kLongText},
                {"calls", kNumber},
                {"in flight", kNumber},

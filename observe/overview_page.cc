@@ -52,7 +52,7 @@ std::string State(wire::Snapshot::Reader snapshot) {
 
 std::string Limits(wire::Snapshot::Reader snapshot) {
   const wire::Server::Reader server = snapshot.getServer();
-  Table limits({{"what"}, {"now", Table::Kind::kNumber}, {"at most", Table::Kind::kNumber}});
+  Table limits({{"what"}, {"now", kNumber}, {"at most", kNumber}});
   limits.Row(
       {"connections", absl::StrCat(server.getConnectionsOpen()), absl::StrCat(server.getConnectionsMax())});
   limits.Row({"connections of one host", "", absl::StrCat(server.getConnectionsPerHostMax())});
@@ -86,10 +86,10 @@ std::string Curves(const History& history) {
 
 std::string TopMethods(wire::Snapshot::Reader snapshot) {
   Table table({{"method", Table::Kind::kLongText},
-               {"calls", Table::Kind::kNumber},
-               {"in flight", Table::Kind::kNumber},
-               {"p50", Table::Kind::kNumber},
-               {"p99", Table::Kind::kNumber}});
+               {"calls", kNumber},
+               {"in flight", kNumber},
+               {"p50", kNumber},
+               {"p99", kNumber}});
   const std::vector<wire::Method::Reader> methods = ByCalls(snapshot.getMethods(), kTopMethods);
   for (const wire::Method::Reader& method : methods) {
     if (method.getCalls() == 0 && method.getRunning() == 0) break;

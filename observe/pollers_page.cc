@@ -12,8 +12,6 @@
 namespace hawser::observe {
 namespace {
 
-constexpr Table::Kind kNumber = Table::Kind::kNumber;
-
 std::string PollerCurves(wire::Snapshot::Reader snapshot, const History& history) {
   std::string html = "<div class=curves>";
   for (const auto poller : snapshot.getPollers()) {

@@ -6,12 +6,6 @@
 #include "hawser/transport/fabric/fabric.h"
 
 namespace hawser::transport {
-namespace {
-
-// What a server lets one run of READs take.
-constexpr absl::Duration kRunMax = absl::Minutes(1);
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RawClient>> RawClient::Connect(std::shared_ptr<Runtime> runtime,
                                                               const SocketAddress& to, const RawPlan& plan,
@@ -83,7 +77,7 @@ absl::StatusOr<RawClient::Ran> RawClient::Read(const Extent& extent) {
     if (!reads.ok()) return reads.status();
     ran.count = *reads;
   } else {
-    const absl::Duration time = std::min(extent.time, kRunMax);
+    const absl::Duration time = std::min(extent.time, kRawReadsTimeMax);
     const RawCommand command = {.address = granted_.address,
                                 .rkey = granted_.rkey,
                                 .reads_max = extent.count,

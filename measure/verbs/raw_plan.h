@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 // The floor of what Hawser does over a NIC: what the same bytes cost over a queue pair with nothing in
 // between. Here is what its two ends agree on; raw_server.h and raw_client.h are the ends.
@@ -51,13 +52,16 @@ std::string EncodeRawGreeting(const RawToken& token, const RawPlan& plan);
 // say where the token differs. The plan is not checked.
 std::optional<RawPlan> DecodeRawGreeting(absl::string_view private_data, const RawToken& token);
 
+// The longest run of READs that a client can ask for.
+inline constexpr absl::Duration kRawReadsTimeMax = absl::Minutes(1);
+
 // Where there are READs, the client SENDs this for each run of them,
 struct RawCommand {
   uint64_t address = 0;  // kServerReads: what to READ.
   uint32_t rkey = 0;     // Likewise.
   uint32_t reserved = 0;
   int64_t reads_max = 0;  // kServerReads: the run ends after so many,
-  int64_t time_ns = 0;    // or after this time.
+  int64_t time_ns = 0;    // or after this time, kRawReadsTimeMax at most.
 };
 // and the server answers with this.
 struct RawReport {

@@ -10,9 +10,6 @@
 namespace hawser::transport {
 namespace {
 
-// The longest run of READs that a client can ask for.
-constexpr absl::Duration kRunMax = absl::Minutes(1);
-
 absl::string_view ForRejection(const absl::Status& why) {
   return absl::string_view(why.message()).substr(0, fabric::kRejectPrivateDataMax);
 }
@@ -111,7 +108,7 @@ absl::Status RawServer::ServeReads() {
     if (command.reads_max < 1 || command.time_ns < 0) {
       return absl::DataLossError("the client of a raw queue pair asked for a run of READs that is none");
     }
-    const absl::Duration time = std::min(absl::Nanoseconds(command.time_ns), kRunMax);
+    const absl::Duration time = std::min(absl::Nanoseconds(command.time_ns), kRawReadsTimeMax);
     const auto reads = queue_pair_->Read({command.address, command.rkey}, command.reads_max, time);
     if (!reads.ok()) return reads.status();
     if (absl::Status status = queue_pair_->SendOne(RawReport{.reads = *reads}); !status.ok()) return status;

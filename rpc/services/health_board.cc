@@ -26,12 +26,12 @@ constexpr absl::Duration kTellAgain = absl::Seconds(1);
 // How long Close() waits for watchers that are stopped, or far away.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
 
-constexpr uint64_t kInterfaceId = capnp::typeId<health::Health>();
+constexpr uint64_t kHealthId = capnp::typeId<health::Health>();
 
 constexpr Method kCheck = {
-    .interface_id = kInterfaceId, .ordinal = 0, .name = "health.capnp:Health.check", .idempotent = true};
+    .interface_id = kHealthId, .ordinal = 0, .name = "health.capnp:Health.check", .idempotent = true};
 constexpr Method kWatch = {
-    .interface_id = kInterfaceId, .ordinal = 1, .name = "health.capnp:Health.watch", .idempotent = true};
+    .interface_id = kHealthId, .ordinal = 1, .name = "health.capnp:Health.watch", .idempotent = true};
 constexpr Method kChanged = {.interface_id = capnp::typeId<health::HealthWatcher>(),
                              .ordinal = 0,
                              .name = "health.capnp:HealthWatcher.changed",
@@ -63,7 +63,7 @@ void HealthBoard::AddMethods(MethodTable& table) {
   };
   table.Add(kCheck, this, check, /*on_poller=*/true);
   table.Add(kWatch, this, watch, /*on_poller=*/true);
-  table.AddInterface(kInterfaceId,
+  table.AddInterface(kHealthId,
                      {.name = "health.capnp:Health", .load_schema = LoadSchema<Wire>, .is_built_in = true});
 }
 

@@ -24,9 +24,9 @@ using Wire = introspection::Introspection;
 // As the status server: pollers go first.
 constexpr int kNice = 10;
 
-constexpr uint64_t kInterfaceId = capnp::typeId<Wire>();
+constexpr uint64_t kIntrospectionId = capnp::typeId<Wire>();
 
-constexpr Method kSnapshot = {.interface_id = kInterfaceId,
+constexpr Method kSnapshot = {.interface_id = kIntrospectionId,
                               .ordinal = 0,
                               .name = "introspection.capnp:Introspection.snapshot",
                               .idempotent = true};
@@ -57,7 +57,7 @@ void Introspector::AddMethods(MethodTable& table) {
       [](void* self, ServerContext& context) { return static_cast<Introspector*>(self)->Ask(context); },
       /*on_poller=*/true);
   table.AddInterface(
-      kInterfaceId,
+      kIntrospectionId,
       {.name = "introspection.capnp:Introspection", .load_schema = LoadSchema<Wire>, .is_built_in = true});
 }
 

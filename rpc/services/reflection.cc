@@ -18,13 +18,13 @@ namespace {
 // thread for less than a millisecond.
 constexpr uint64_t kAnswerWordsMax = 256 * 1024 / sizeof(capnp::word);
 
-constexpr uint64_t kInterfaceId = capnp::typeId<reflection::Reflection>();
+constexpr uint64_t kReflectionId = capnp::typeId<reflection::Reflection>();
 
-constexpr Method kList = {.interface_id = kInterfaceId,
+constexpr Method kList = {.interface_id = kReflectionId,
                           .ordinal = 0,
                           .name = "reflection.capnp:Reflection.list",
                           .idempotent = true};
-constexpr Method kSchema = {.interface_id = kInterfaceId,
+constexpr Method kSchema = {.interface_id = kReflectionId,
                             .ordinal = 1,
                             .name = "reflection.capnp:Reflection.schema",
                             .idempotent = true};
@@ -64,7 +64,7 @@ void Reflection::AddMethods(MethodTable& table) {
     });
   });
   table.AddInterface(
-      kInterfaceId,
+      kReflectionId,
       {.name = "reflection.capnp:Reflection", .load_schema = LoadSchema<Wire>, .is_built_in = true});
 }
 

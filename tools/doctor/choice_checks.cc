@@ -12,7 +12,7 @@
 namespace hawser::doctor {
 namespace {
 
-constexpr char kCheck[] = "devices";
+constexpr char kDevicesCheck[] = "devices";
 constexpr char kVariable[] = "HAWSER_RDMA_DEVICE";
 
 bool HasActivePort(const std::vector<Device>& devices, const std::string& name) {
@@ -38,28 +38,29 @@ Finding CheckNamed(const std::string& named, const std::vector<std::string>& lis
   if (std::find(listed.begin(), listed.end(), named) == listed.end()) {
     if (std::any_of(devices.begin(), devices.end(),
                     [&](const Device& device) { return device.name == named; })) {
-      return {Level::kProblem, kCheck, named,
+      return {Level::kProblem, kDevicesCheck, named,
               absl::StrCat(kVariable, " names it, but librdmacm does not list it, so Hawser uses none"),
               absl::StrCat("see its provider and its access; or name one of ", absl::StrJoin(listed, ", "))};
     }
-    return {Level::kProblem, kCheck, named,
+    return {Level::kProblem, kDevicesCheck, named,
             absl::StrCat(kVariable, " names it, but it is not there, so Hawser uses none"),
             absl::StrCat("name one of ", absl::StrJoin(listed, ", "), ", or unset ", kVariable)};
   }
   if (verbs != nullptr && !verbs->suits.ok()) {
-    return {Level::kProblem, kCheck, named,
+    return {Level::kProblem, kDevicesCheck, named,
             absl::StrCat(kVariable, " names it, but Hawser does not use it: ", verbs->suits.message()),
             absl::StrCat("name another device, or unset ", kVariable)};
   }
   if (verbs != nullptr && !verbs->makes_queue_pairs.ok()) {
-    return {Level::kProblem, kCheck, named,
+    return {Level::kProblem, kDevicesCheck, named,
             absl::StrCat("used by Hawser, because ", kVariable, " names it, but ", MakesNone(*verbs)),
             absl::StrCat("name another device, or unset ", kVariable)};
   }
   if (HasActivePort(devices, named)) {
-    return {Level::kOk, kCheck, named, absl::StrCat("used by Hawser, because ", kVariable, " names it"), ""};
+    return {Level::kOk, kDevicesCheck, named,
+            absl::StrCat("used by Hawser, because ", kVariable, " names it"), ""};
   }
-  return {Level::kProblem, kCheck, named,
+  return {Level::kProblem, kDevicesCheck, named,
           absl::StrCat("used by Hawser, because ", kVariable, " names it, but none of its ports is active"),
           absl::StrCat("bring one up, name another device, or unset ", kVariable)};
 }
@@ -73,7 +74,7 @@ Findings CheckChoice(const System& system, const std::vector<Device>& devices,
     const bool others_open = std::any_of(verbs_devices.begin(), verbs_devices.end(),
                                          [](const VerbsDevice& device) { return device.opened.ok(); });
     if (!others_open || absl::IsFailedPrecondition(listed.status())) return {};
-    return {{Level::kProblem, kCheck, "",
+    return {{Level::kProblem, kDevicesCheck, "",
              absl::StrCat("Hawser can use none, though one can be opened: ", listed.status().message(),
                           ": this librdmacm lists no device unless it can open each of them"),
              "see the provider and the access of those that cannot be opened"}};
@@ -85,7 +86,7 @@ Findings CheckChoice(const System& system, const std::vector<Device>& devices,
   for (const std::string& name : *listed) {
     const VerbsDevice* const verbs = Find(verbs_devices, name);
     const auto pass_over = [&](absl::string_view why) {
-      findings.push_back({Level::kOk, kCheck, name, absl::StrCat("passed over by Hawser: ", why), ""});
+      findings.push_back({Level::kOk, kDevicesCheck, name, absl::StrCat("passed over by Hawser: ", why), ""});
     };
     if (verbs != nullptr && !verbs->suits.ok()) {
       pass_over(verbs->suits.message());
@@ -96,7 +97,7 @@ Findings CheckChoice(const System& system, const std::vector<Device>& devices,
       if (chosen_last == nullptr) chosen_last = verbs;
     } else {
       findings.push_back(
-          {Level::kOk, kCheck, name,
+          {Level::kOk, kDevicesCheck, name,
            absl::StrCat("used by Hawser where no address says which: it is the first with an active "
                         "port that makes reliable connections (",
                         kVariable, " would name one for all)"),
@@ -107,7 +108,7 @@ Findings CheckChoice(const System& system, const std::vector<Device>& devices,
   if (chosen_last != nullptr) {
     std::erase_if(findings, [&](const Finding& each) { return each.subject == chosen_last->name; });
     findings.push_back(
-        {Level::kProblem, kCheck, chosen_last->name,
+        {Level::kProblem, kDevicesCheck, chosen_last->name,
          absl::StrCat("used by Hawser, because there is no other, but ", MakesNone(*chosen_last)),
          absl::StrCat("see dmesg, `ulimit -l` and the rdma cgroup; or ", kUseAnother)});
     return findings;

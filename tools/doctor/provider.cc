@@ -10,7 +10,7 @@
 namespace hawser::doctor {
 namespace {
 
-constexpr char kCheck[] = "provider";
+constexpr char kProviderCheck[] = "provider";
 
 // The driver of the PCI function below an RDMA device, and the provider for it. That driver is the NIC's own,
 // or that of its Ethernet half, which lends the function to the RDMA half.
@@ -135,7 +135,7 @@ Findings CheckProviders(const System& system, const std::vector<Device>& devices
                         const std::vector<VerbsDevice>& verbs_devices) {
   Findings findings;
   for (const Device& device : devices) {
-    Finding finding{.check = kCheck, .subject = device.name};
+    Finding finding{.check = kProviderCheck, .subject = device.name};
     const auto at = std::find_if(verbs_devices.begin(), verbs_devices.end(),
                                  [&](const VerbsDevice& each) { return each.name == device.name; });
     if (at == verbs_devices.end()) {
@@ -153,7 +153,7 @@ Findings CheckProviders(const System& system, const std::vector<Device>& devices
       continue;
     }
     findings.push_back(
-        {Level::kWarning, kCheck, listed.name,
+        {Level::kWarning, kProviderCheck, listed.name,
          "libibverbs lists it, but /sys/class/infiniband does not show it, so nothing is known of its "
          "ports, and Hawser cannot tell which addresses lead to it",
          "in a container, mount the /sys of its network namespace; or name it with HAWSER_RDMA_DEVICE"});

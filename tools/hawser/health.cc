@@ -19,7 +19,7 @@ namespace {
 using hawser::health::ServingStatus;
 using HealthSchema = hawser::health::Health;
 
-constexpr Method kCheck = {capnp::typeId<HealthSchema>(), 0, "health.capnp:Health.check", true};
+constexpr Method kHealthCheck = {capnp::typeId<HealthSchema>(), 0, "health.capnp:Health.check", true};
 constexpr Method kWatch = {capnp::typeId<HealthSchema>(), 1, "health.capnp:Health.watch", true};
 
 absl::string_view ToString(ServingStatus status) {
@@ -82,7 +82,7 @@ class HealthCommand : public Command {
     if (watch_) return Watch(session);
     const auto channel = session.Connect();
     if (!channel.ok()) return channel.status();
-    Call<HealthSchema::CheckParams, HealthSchema::CheckResults> call(*channel, kCheck, {});
+    Call<HealthSchema::CheckParams, HealthSchema::CheckResults> call(*channel, kHealthCheck, {});
     call.request().setService(service_);
     const auto reply = call.Send().Wait();
     if (!reply.ok()) return Explained(reply.status(), **channel, service_);

@@ -19,6 +19,7 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/json_value.h"
 #include "hawser/tools/hawser/nearest.h"
+#include "hawser/tools/hawser/to_view.h"
 #include "hawser/tools/hawser/type_name.h"
 #include "hawser/tools/hawser/whole_number.h"
 
@@ -26,8 +27,6 @@ namespace hawser::tool {
 namespace {
 
 using capnp::schema::Type;
-
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
 // "the number 5", "the string \"tow\"", "an object": what was found.
 std::string Found(const Json& json) {

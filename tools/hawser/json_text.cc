@@ -12,13 +12,12 @@
 #include "hawser/base/json_writer.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/json_value.h"
+#include "hawser/tools/hawser/to_view.h"
 
 namespace hawser::tool {
 namespace {
 
 using capnp::DynamicValue;
-
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
 // The shortest that reads back as the same value.
 template <typename Float>

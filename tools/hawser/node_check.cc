@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "hawser/base/peer_text.h"
+#include "hawser/tools/hawser/to_view.h"
 
 namespace hawser::tool {
 namespace {
@@ -19,8 +20,6 @@ using capnp::schema::Type;
 // Each of them has a place of 16 bits in the order of the code, which is another one for each.
 constexpr uint32_t kMembersMax = 65536;
 constexpr uint32_t kSuperclassesMax = 1000;
-
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
 absl::Status Wrong(absl::string_view what) { return absl::DataLossError(what); }
 

@@ -20,7 +20,7 @@ namespace {
 
 using health::Health;
 
-constexpr Method kCheck = {capnp::typeId<Health>(), 0, "health.capnp:Health.check", true};
+constexpr Method kPing = {capnp::typeId<Health>(), 0, "health.capnp:Health.check", true};
 
 // Answers of a server that does not have, or does not tell, its health. They took a round trip, too.
 bool IsAnswer(absl::StatusCode code) {
@@ -59,7 +59,7 @@ class Ping : public Command {
     times.reserve(count_);
     bool refused = false;
     for (uint64_t i = 0; i <= count_; ++i) {
-      Call<Health::CheckParams, Health::CheckResults> call(*channel, kCheck, {});
+      Call<Health::CheckParams, Health::CheckResults> call(*channel, kPing, {});
       const absl::Time start = absl::Now();
       const absl::Status status = call.Send().Wait().status();
       const absl::Duration took = absl::Now() - start;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "hawser/tools/hawser/node_check.h"
+#include "hawser/tools/hawser/to_view.h"
 
 namespace hawser::tool {
 
@@ -13,8 +14,6 @@ using capnp::schema::Node;
 using capnp::schema::Type;
 
 namespace {
-
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
 std::string NameOfNode(Node::Reader node) { return std::string(LocalName(ToView(node.getDisplayName()))); }
 

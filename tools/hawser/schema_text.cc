@@ -11,6 +11,7 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/node_check.h"
 #include "hawser/tools/hawser/schema_roots.h"
+#include "hawser/tools/hawser/to_view.h"
 #include "hawser/tools/hawser/value_text.h"
 
 namespace hawser::tool {
@@ -31,7 +32,6 @@ constexpr uint64_t kIdempotent = 0xb3d1f6c0a5e27c94;  // codegen/hawser/annotati
 constexpr const char* kBuiltIn[] = {"Void",   "Bool",   "Int8",   "Int16",   "Int32",   "Int64", "UInt8",
                                     "UInt16", "UInt32", "UInt64", "Float32", "Float64", "Text",  "Data"};
 
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 // Schemas has only identifiers.
 std::string Name(kj::StringPtr name) { return std::string(ToView(name)); }
 
@@ -48,9 +48,9 @@ std::vector<Field::Reader> InOrder(Node::Reader node) {
 // Writes declarations. A server may send a name once and refer to it very often: all that is made, pieces of
 // a line too, is counted, as is what takes time without making anything. Beyond twice `bytes_max` no more is
 // made.
-class Writer {
+class SchemaWriter {
  public:
-  Writer(const Schemas& schemas, size_t bytes_max)
+  SchemaWriter(const Schemas& schemas, size_t bytes_max)
       : schemas_(schemas), roots_(schemas), bytes_max_(bytes_max) {}
 
   absl::StatusOr<std::string> File(const std::vector<uint64_t>& ids) {
@@ -339,7 +339,7 @@ class Writer {
 
 absl::StatusOr<std::string> SchemaText(const Schemas& schemas, std::vector<uint64_t> ids) {
   try {
-    return Writer(schemas, kBytesMax).File(ids);
+    return SchemaWriter(schemas, kBytesMax).File(ids);
   } catch (const kj::Exception& exception) {
     return absl::DataLossError(absl::StrCat("the server's schemas cannot be used: ",
                                             EscapePeerText(ToView(exception.getDescription()))));
@@ -347,7 +347,7 @@ absl::StatusOr<std::string> SchemaText(const Schemas& schemas, std::vector<uint6
 }
 
 std::string MethodText(const Schemas& schemas, capnp::InterfaceSchema::Method method) {
-  return Writer(schemas, kMethodBytesMax)
+  return SchemaWriter(schemas, kMethodBytesMax)
       .Method(method.getContainingInterface().getProto().getId(), method.getProto(), method.getOrdinal());
 }
 

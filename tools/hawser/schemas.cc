@@ -13,14 +13,13 @@
 #include "hawser/base/peer_text.h"
 #include "hawser/tools/hawser/nearest.h"
 #include "hawser/tools/hawser/node_check.h"
+#include "hawser/tools/hawser/to_view.h"
 
 namespace hawser::tool {
 namespace {
 
 constexpr size_t kMethodsMax = 200'000;  // That FindMethod() looks at, inherited ones again for each service.
 constexpr size_t kListedMax = 10'000;    // Names that an error chooses from.
-
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
 std::string Quoted(absl::string_view name) {
   return absl::StrCat("\"", EscapePeerText(name.substr(0, 200)), "\"");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "hawser/tools/hawser/to_view.h"
 
 namespace hawser::tool {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using capnp::DynamicValue;
 using capnp::schema::Type;
 using capnp::schema::Value;
-
-absl::string_view ToView(kj::StringPtr text) { return {text.begin(), text.size()}; }
 
 // As the schema language has it. Bytes, not characters, are escaped: it takes both.
 void AppendQuoted(absl::string_view text, std::string& out) {
@@ -45,9 +44,9 @@ std::string FloatText(Float value) {
   return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
-class Writer {
+class ValueWriter {
  public:
-  explicit Writer(size_t bytes_max) : bytes_max_(bytes_max), steps_left_(bytes_max) {}
+  explicit ValueWriter(size_t bytes_max) : bytes_max_(bytes_max), steps_left_(bytes_max) {}
 
   // False: as std::nullopt of ValueText().
   bool Write(capnp::Type type, const DynamicValue::Reader& value) {
@@ -146,7 +145,7 @@ std::string NumberText(Number number) {
 }  // namespace
 
 std::optional<std::string> ValueText(capnp::Type type, const DynamicValue::Reader& value, size_t bytes_max) {
-  Writer writer(bytes_max);
+  ValueWriter writer(bytes_max);
   if (!writer.Write(type, value)) return std::nullopt;
   return std::move(writer).Take();
 }

@@ -12,27 +12,20 @@
 #include "hawser/transport/poller/work_id.h"
 
 namespace hawser::transport {
-namespace {
+// ---- Inbound
 
-using State = Inbound::State;
-constexpr State kIdle = State::kIdle, kWaiting = State::kWaiting, kReading = State::kReading,
-                kStopping = State::kStopping, kNone = State::kImpossible;
-
-// clang-format off
-constexpr State kNext[4][5] = {
+Inbound::State Inbound::Next(State state, Event event) {
+  using enum State;
+  constexpr State kNone = kImpossible;
+  // clang-format off
+  static constexpr State kNext[4][5] = {
     //              announced admitted  whole  stopped    last READ
     /* kIdle     */ {kWaiting, kNone,    kNone, kNone,     kNone},
     /* kWaiting  */ {kNone,    kReading, kNone, kIdle,     kNone},
     /* kReading  */ {kNone,    kNone,    kIdle, kStopping, kNone},
     /* kStopping */ {kNone,    kNone,    kNone, kStopping, kIdle},
-};
-// clang-format on
-
-}  // namespace
-
-// ---- Inbound
-
-State Inbound::Next(State state, Event event) {
+  };
+  // clang-format on
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 
@@ -175,7 +168,7 @@ bool Inbounds::Stop(Inbound& inbound) {
   if (inbound.holds_memory()) admission_.OnReadsEnded(inbound);
   inbound.Move(Inbound::Event::kStopped);
   if (inbound.outstanding_ != 0 || !CloseSink(inbound)) return false;
-  if (inbound.state_ == State::kStopping) inbound.Move(Inbound::Event::kLastRead);
+  if (inbound.state_ == Inbound::State::kStopping) inbound.Move(Inbound::Event::kLastRead);
   inbound.message_.reset();
   return true;
 }
@@ -250,7 +243,7 @@ void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
 
 void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
   --inbound.outstanding_;
-  if (inbound.state_ != State::kStopping) admission_.OnRead(inbound, bytes);
+  if (inbound.state_ != Inbound::State::kStopping) admission_.OnRead(inbound, bytes);
   if (!ok) inbound.Move(Inbound::Event::kStopped);
   if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);
 }
@@ -261,7 +254,7 @@ void Inbounds::End(Inbound& inbound) {
   admission_.OnReadsEnded(inbound);
   // The connection has failed, or is about to. The message is kept until the fabric no longer writes to it.
   if (!is_ours || !port_.carries_traffic()) return;
-  if (inbound.state_ == State::kReading) {
+  if (inbound.state_ == Inbound::State::kReading) {
     inbound.Move(Inbound::Event::kRead);
     HAWSER_PROBE(pull_end, port_.number(), inbound.slot_, inbound.message_.get());
     return inbound.owner_->OnRead(inbound.slot_, std::move(inbound.message_));

@@ -16,24 +16,6 @@
 namespace hawser::transport {
 namespace {
 
-using State = Outbound::State;
-constexpr State kIdle = State::kIdle, kPosted = State::kPosted, kCompleted = State::kCompleted,
-                kReleased = State::kReleased, kReleasedRevoking = State::kReleasedRevoking,
-                kRevoking = State::kRevoking, kEnding = State::kEnding, kNone = State::kImpossible;
-
-// clang-format off
-constexpr State kNext[7][8] = {
-  //                       post     completed   release    revoke             revoked    fail     gone   copy
-  /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle, kCompleted},
-  /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone, kNone},
-  /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone, kNone},
-  /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle, kNone},
-  /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle, kNone},
-  /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle, kNone},
-  /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle, kNone},
-};  // kIdle and "revoke": what was granted of a message that could not be posted after all.
-// clang-format on
-
 using Segment = OutgoingMessage::Segment;
 using IsInline = std::bitset<kSegmentsMax>;
 
@@ -84,7 +66,21 @@ void WritePrefix(const Header& header, const OutgoingMessage& message, size_t pr
 
 // ---- Outbound
 
-State Outbound::Next(State state, Event event) {
+Outbound::State Outbound::Next(State state, Event event) {
+  using enum State;
+  constexpr State kNone = kImpossible;
+  // clang-format off
+  static constexpr State kNext[7][8] = {
+    //                       post     completed   release    revoke             revoked    fail     gone  copy
+    /* kIdle             */ {kPosted, kNone,      kNone,     kRevoking,         kNone,     kNone,   kIdle, kCompleted},
+    /* kPosted           */ {kNone,   kCompleted, kReleased, kReleasedRevoking, kNone,     kEnding, kNone, kNone},
+    /* kCompleted        */ {kNone,   kNone,      kIdle,     kRevoking,         kNone,     kEnding, kNone, kNone},
+    /* kReleased         */ {kNone,   kIdle,      kNone,     kNone,             kNone,     kEnding, kIdle, kNone},
+    /* kReleasedRevoking */ {kNone,   kRevoking,  kNone,     kNone,             kReleased, kNone,   kIdle, kNone},
+    /* kRevoking         */ {kNone,   kNone,      kNone,     kNone,             kIdle,     kNone,   kIdle, kNone},
+    /* kEnding           */ {kNone,   kEnding,    kNone,     kNone,             kEnding,   kNone,   kIdle, kNone},
+  };  // kIdle and "revoke": what was granted of a message that could not be posted after all.
+  // clang-format on
   return kNext[static_cast<int>(state)][static_cast<int>(event)];
 }
 

@@ -17,7 +17,7 @@ constexpr uint32_t kControl = 2;
 // There is one spare receive for each so many slots, but at least one for each connection.
 constexpr uint32_t kSlotsPerSpare = 8;
 constexpr uint32_t kSpareMax = 8;
-constexpr size_t kChainMax = 64;
+constexpr size_t kReceiveChainMax = 64;
 // kWaitedFor: the receives of an idle connection.
 constexpr uint32_t kIdle = 2;
 // kWaitedFor: the receives of a connection with a single call at a time; it then posts once in four calls.
@@ -108,7 +108,7 @@ void ReceiveRing::OnIdle(uint32_t may_come) {
   } else {
     Want(kIdle);
   }
-  absl::InlinedVector<uint64_t, kChainMax> withdrawn(posted() - std::min(posted(), wanted_));
+  absl::InlinedVector<uint64_t, kReceiveChainMax> withdrawn(posted() - std::min(posted(), wanted_));
   withdrawn.resize(port_.queue_pair().WithdrawReceives(absl::MakeSpan(withdrawn)));
   for (const uint64_t wr_id : withdrawn) Take(WorkId::Decode(wr_id).number);
 }
@@ -149,14 +149,14 @@ bool ReceiveRing::Refill(Shortage& why) {
   const bool first = missing_.size() == entries_.size();
   bool exhausted = false;
   while (posted() < wanted_) {
-    size_t length = std::min<size_t>(wanted_ - posted(), kChainMax);
+    size_t length = std::min<size_t>(wanted_ - posted(), kReceiveChainMax);
     if (exhausted) [[unlikely]] {
       if (put_back_ == 0) break;
       // The ring still has these buffers, so they need nothing of the pool. They go to the end of missing_.
       std::partition(missing_.begin(), missing_.end(), [this](uint32_t number) { return !entries_[number]; });
       length = std::min<size_t>(length, put_back_);
     }
-    absl::InlinedVector<fabric::ReceiveWorkRequest, kChainMax> chain;
+    absl::InlinedVector<fabric::ReceiveWorkRequest, kReceiveChainMax> chain;
     for (size_t count = 0; count < length; ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
       if (entries_[number]) {  // It was put back.

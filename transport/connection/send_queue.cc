@@ -14,7 +14,7 @@ namespace hawser::transport {
 namespace {
 
 // Work requests posted in one chain; a longer queue takes several posts.
-constexpr size_t kChainMax = 128;
+constexpr size_t kSendChainMax = 128;
 
 constexpr uint32_t kSignalIntervalMax = 16;
 
@@ -165,8 +165,8 @@ void SendQueue::DropQueued() {
 absl::Status SendQueue::Flush() {
   if (std::exchange(copied_, 0) != 0) port_.queue_pair().RingDoorbell();
   while (posted_ != end_) {
-    absl::InlinedVector<fabric::SendWorkRequest, kChainMax> chain;
-    size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kChainMax});
+    absl::InlinedVector<fabric::SendWorkRequest, kSendChainMax> chain;
+    size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kSendChainMax});
     // A push is posted with its SEND, whose memory it owns, too.
     if (count < end_ - posted_ && at(posted_ + static_cast<uint32_t>(count)).ahead) --count;
     if (count == 0)

@@ -16,7 +16,7 @@ namespace {
 // How often a port is chosen, if any will do.
 constexpr int kPortTries = 8;
 
-absl::string_view LikelyCause(int error) {
+absl::string_view WhyNotListening(int error) {
   switch (error) {
     case EADDRINUSE:
       return "another program, or another listener of this one, has the port";
@@ -42,7 +42,7 @@ absl::Status ListenError(const SocketAddress& address, absl::string_view call, i
   if (error == EADDRNOTAVAIL && address.is_unspecified()) error = EADDRINUSE;
   // ENODEV: the address belongs to no device of this fabric.
   absl::Status status =
-      VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, LikelyCause(error));
+      VerbsError(absl::StrCat("listen on ", address.ToString()), call, error, WhyNotListening(error));
   return error == ENODEV || error == EAFNOSUPPORT ? absl::InvalidArgumentError(status.message()) : status;
 }
 
