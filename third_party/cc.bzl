@@ -4,6 +4,11 @@ Use native.cc_binary for programs. Warnings and the language standard are flags 
 who compiles Hawser in another workspace gets that workspace's flags; hawser.bazelrc has the standard for both.
 """
 
+load(":amalgamated.bzl", "amalgamated")
+
+# Two cores have work from the first library on, and after an edit two to three seconds are compiled.
+_AMALGAMATED_FILES_MAX = 6
+
 # What each file of Hawser's own checkout includes first (precompiled.bzl); elsewhere nothing.
 _COMMON_HEADERS = select({
     "@hawser//third_party:precompiled_headers": ["@hawser//third_party:common_headers"],
@@ -17,18 +22,32 @@ COMMON_HEADERS_COPTS = select({
     "//conditions:default": [],
 })
 
-def hawser_cc_library(name, deps = [], **kwargs):
+def hawser_cc_library(name, srcs = [], deps = [], **kwargs):
     """cc_library whose headers are included as "hawser/<package>/<file>", here and from a user's workspace.
 
-    The prefix keeps "rpc/server.h" and the like from meeting a header of the same name in a user's tree.
+    The prefix keeps "rpc/server.h" and the like from meeting a header of the same name in a user's tree. Several sources are
+    compiled as one (amalgamated.bzl); with --define=amalgamated=no each is compiled alone.
 
     Args:
       name: the target's name.
+      srcs: as of cc_library.
       deps: as of cc_library.
       **kwargs: as of cc_library. Visibility is private unless given: it is what keeps includes pointing down.
     """
+    together = [file for file in srcs if file.endswith(".cc")]
+    if len(together) > 1:
+        amalgamated(
+            name = name + "_amalgamated",
+            testonly = kwargs.get("testonly", False),
+            srcs = together,
+            files_max = _AMALGAMATED_FILES_MAX,
+            library = name,
+            visibility = ["//visibility:private"],
+        )
+        srcs = [file for file in srcs if file not in together] + [name + "_amalgamated"]
     native.cc_library(
         name = name,
+        srcs = srcs,
         deps = deps + _COMMON_HEADERS,
         include_prefix = "hawser/" + native.package_name(),
         **kwargs

@@ -32,6 +32,9 @@ PATH = re.compile(r"(-I|-iquote|-isystem|-include)?((bazel-out|external)/.*)")
 # and the links that let a header be included as "hawser/...". ("generated" is capnp_rpc_library's.)
 HEADERS_ONLY = "--output_groups=compilation_prerequisites_INTERNAL_,generated"
 
+# Each file has a command of its own (third_party/amalgamated.bzl).
+ALONE = "--define=amalgamated=no"
+
 # Made for tools that the build runs: a generated source is there once more for the targets.
 HOST = re.compile(r"bazel-out/(host|[^/]*-exec-[^/]*)/")
 
@@ -107,7 +110,7 @@ def main(arguments):
         sys.exit("compile_commands: options have no separate values here: write --compilation_mode=opt, not -c opt")
     # First what bazelw adds to each of its commands.
     options = os.environ.get("HAWSER_BAZEL_OPTIONS", "").splitlines()
-    options += [a for a in arguments if a.startswith("-")]
+    options += [ALONE] + [a for a in arguments if a.startswith("-")]
     targets = [a for a in arguments if not a.startswith("-")] or ["//..."]
     quiet = ["--keep_going", "--ui_event_filters=-info", "--noshow_progress"]
 

@@ -4,6 +4,8 @@ Bazel 4 lets a source include the headers of everything that its dependencies de
 another one then needs more than visibility: what it does not name, it must not include.
 """
 
+load("//third_party:amalgamated.bzl", "separate")
+
 _Includes = provider(
     doc = "What a library offers, and what it includes.",
     fields = {
@@ -22,7 +24,7 @@ def _collect_impl(target, ctx):
     headers = []
     for attribute in ("hdrs", "srcs"):
         for each in getattr(ctx.rule.attr, attribute, []):
-            files = [file for file in each.files.to_list() if file.is_source]
+            files = [file for file in separate(each) if file.is_source]
             own += files
             if attribute == "hdrs":
                 headers += each.files.to_list()

@@ -209,7 +209,7 @@ def make_copy(folder, places):
         write(folder / name, content, path.stat().st_mode & 0o777)
     # What the mistakes lead to need not be without warnings.
     files = "|".join(re.escape(name) for name in sorted(places))
-    write(folder / ".bazelrc.user", f"build --per_file_copt=^({files})$@-w\n".encode(), 0o644)
+    write(folder / ".bazelrc.user", f"build --per_file_copt=^({files})$,^bazel-out/.*/_amalgamated/.*$@-w\n".encode(), 0o644)
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
         if name.startswith("bazel-") or path.is_dir() or name in wanted or name in KEPT or name == MARK:

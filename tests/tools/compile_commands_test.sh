@@ -99,6 +99,7 @@ check 'each command can be run by clang as it is' is "$(
   entries "subprocess.run(['clang-14', '-fsyntax-only', '-Werror'] + e['arguments'][1:], cwd=e['directory']).returncode" |
     sort -u)" 0
 check 'the headers that rules make are made' has "$(<"$tmp/calls")" 'build --keep_going'
+check 'each file of a library is compiled alone' is "$(grep -c -e '--define=amalgamated=no' "$tmp/calls")" 2
 check 'for all targets, if none is named' has "$(<"$tmp/calls")" 'deps(//...)'
 
 run 0 0 //app:one //app:two --config=asan
