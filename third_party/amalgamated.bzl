@@ -29,7 +29,7 @@ def _amalgamated_impl(ctx):
     made = []
     for i in range(count):
         part = sources[i * len(sources) // count:(i + 1) * len(sources) // count]
-        file = ctx.actions.declare_file("_amalgamated/%s_%d_of_%d.cc" % (ctx.attr.library, i + 1, count))
+        file = ctx.actions.declare_file("_amalgamated/%s_%d.cc" % (ctx.attr.library, i + 1))
         made.append(file)
         ctx.actions.run_shell(
             mnemonic = "Amalgamate",

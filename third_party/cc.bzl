@@ -15,13 +15,6 @@ _COMMON_HEADERS = select({
     "//conditions:default": [],
 })
 
-# The same for what the build itself runs, which --per_file_copt does not reach.
-COMMON_HEADERS_FIRST = ["-include", "common_headers.h", "-Winvalid-pch"]
-COMMON_HEADERS_COPTS = select({
-    "@hawser//third_party:precompiled_headers": COMMON_HEADERS_FIRST,
-    "//conditions:default": [],
-})
-
 def hawser_cc_library(name, srcs = [], deps = [], **kwargs):
     """cc_library whose headers are included as "hawser/<package>/<file>", here and from a user's workspace.
 

@@ -9,7 +9,6 @@ with the options of gcc's build, so that no header is generated for it alone.
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("//third_party:amalgamated.bzl", "separate")
-load("//third_party:cc.bzl", "COMMON_HEADERS_FIRST")
 
 # On a library with a use after a move: the check has to find it.
 _PLANTED = "a_planted_use_after_move"
@@ -45,8 +44,7 @@ def _tidy_impl(target, ctx):
     )
     context = _context(target, ctx)
     files = [file for source in ctx.rule.attr.srcs for file in separate(source)]
-    options = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts
-    options += [option for option in ctx.rule.attr.copts if option not in COMMON_HEADERS_FIRST]  # Without them: as it stands.
+    options = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.rule.attr.copts
     defines = depset(ctx.rule.attr.defines + ctx.rule.attr.local_defines, transitive = [context.defines])
 
     verdicts = []
