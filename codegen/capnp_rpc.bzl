@@ -128,8 +128,8 @@ def _capnp_schema_files_impl(ctx):
         DefaultInfo(files = depset(ctx.files.srcs), runfiles = ctx.runfiles(files = ctx.files.srcs)),
     ]
 
-def _cc_library(ctx, plugins, suffixes, deps):
-    """The providers of a library of what the plugins make; `deps`: targets with CcInfo that it takes beside ctx.attr.deps."""
+def _cc_library(ctx, plugins, suffixes):
+    """The providers of a library of what the plugins make."""
     info = _schema_info(ctx, ctx.attr.deps + [ctx.attr._annotations])
     headers, sources, include = _generate(ctx, info, plugins, suffixes)
 
@@ -140,7 +140,7 @@ def _cc_library(ctx, plugins, suffixes, deps):
         requested_features = ctx.features,
         unsupported_features = ctx.disabled_features,
     )
-    cc_infos = [dep[CcInfo] for dep in ctx.attr.deps + deps if CcInfo in dep]
+    cc_infos = [dep[CcInfo] for dep in ctx.attr.deps + ctx.attr.cc_deps if CcInfo in dep]
     compilation_context, objects = cc_common.compile(
         name = ctx.label.name,
         actions = ctx.actions,
@@ -172,13 +172,10 @@ def _cc_library(ctx, plugins, suffixes, deps):
     ]
 
 def _capnp_library_impl(ctx):
-    return _cc_library(ctx, [ctx.file._capnpc_cxx], [".capnp"], ctx.attr._cc_deps)
+    return _cc_library(ctx, [ctx.file._capnpc_cxx], [".capnp"])
 
 def _capnp_rpc_library_impl(ctx):
-    if ctx.attr.messages:
-        return _cc_library(ctx, [ctx.executable._capnpc_hawser], [".rpc"], [ctx.attr.messages] + ctx.attr._cc_deps)
-    plugins = [ctx.file._capnpc_cxx, ctx.executable._capnpc_hawser]
-    return _cc_library(ctx, plugins, [".capnp", ".rpc"], ctx.attr._cc_deps)
+    return _cc_library(ctx, [ctx.file._capnpc_cxx, ctx.executable._capnpc_hawser], [".capnp", ".rpc"])
 
 _SCHEMA_ATTRS = {
     "srcs": attr.label_list(
@@ -222,9 +219,10 @@ capnp_library = rule(
           "their interfaces are. A schema of a capnp_rpc_library may import them, but not extend their interfaces.",
     attrs = dict(
         _CC_ATTRS,
-        _cc_deps = attr.label_list(
+        cc_deps = attr.label_list(
             default = ["@hawser//third_party:capnp_rpc"],
             providers = [CcInfo],
+            doc = "What the generated code includes.",
         ),
     ),
     fragments = ["cpp"],
@@ -237,11 +235,6 @@ capnp_rpc_library = rule(
     doc = "A C++ library made from Cap'n Proto schemas, with a stub and a service for each interface in them.",
     attrs = dict(
         _CC_ATTRS,
-        messages = attr.label(
-            providers = [CcInfo],
-            doc = "A C++ library that has what capnpc-c++ generates, beside it: for schemas that Hawser's own library uses. " +
-                  "Empty: it is generated here.",
-        ),
         unsupported = attr.string(
             default = "refuse",
             values = ["refuse", "leave_out"],
@@ -249,9 +242,11 @@ capnp_rpc_library = rule(
                   "them, are left out. Names that do not compile in C++ are refused all the same.",
         ),
         _capnpc_hawser = attr.label(default = "@hawser//codegen:capnpc-hawser", executable = True, cfg = "exec"),
-        _cc_deps = attr.label_list(
+        cc_deps = attr.label_list(
             default = ["@hawser//rpc", "@hawser//third_party:capnp_rpc"],
             providers = [CcInfo],
+            doc = "What the generated code includes. Hawser's own services name the parts of //rpc that it needs, since //rpc " +
+                  "has these services.",
         ),
     ),
     fragments = ["cpp"],

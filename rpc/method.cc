@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "hawser/rpc/hawser/health.capnp.h"
-#include "hawser/rpc/hawser/introspection.capnp.h"
-#include "hawser/rpc/hawser/perf.capnp.h"
-#include "hawser/rpc/hawser/reflection.capnp.h"
+#include "hawser/health.capnp.h"
+#include "hawser/introspection.capnp.h"
+#include "hawser/perf.capnp.h"
+#include "hawser/reflection.capnp.h"
 
 namespace hawser {
 namespace {

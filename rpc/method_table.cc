@@ -20,13 +20,12 @@ absl::string_view InterfaceOf(const Method& method) {
 
 }  // namespace
 
-void MethodTable::Add(const Method& method, void* self, Handler handler, bool on_poller) {
+void MethodTable::Add(const Method& method, void* self, Handler handler) {
   const auto [entry, added] = entries_.try_emplace({method.interface_id, method.ordinal},
                                                    Entry{.method = &method,
                                                          .self = self,
                                                          .handler = handler,
-                                                         .index = static_cast<uint32_t>(entries_.size()),
-                                                         .on_poller = on_poller});
+                                                         .index = static_cast<uint32_t>(entries_.size())});
   interfaces_.try_emplace(method.interface_id, Interface{.name = InterfaceOf(method)});
   if (!added && entry->second.self != self && conflict_ == nullptr) conflict_ = &method;
 }
@@ -38,12 +37,20 @@ const Method* MethodTable::AddAll(const MethodTable& other) {
     const Entry* const mine = Find(each->method->interface_id, each->method->ordinal);
     if (mine != nullptr && mine->self != each->self) return each->method;
   }
-  for (const Entry* each : entries) Add(*each->method, each->self, each->handler, each->on_poller);
+  for (const Entry* each : entries) {
+    Add(*each->method, each->self, each->handler);
+    entries_[{each->method->interface_id, each->method->ordinal}].on_poller = each->on_poller;
+  }
   for (const auto& [id, interface] : other.interfaces_) {
     Interface& mine = interfaces_.try_emplace(id, interface).first->second;
     if (interface.load_schema != nullptr) mine = interface;
   }
   return nullptr;
+}
+
+void MethodTable::MarkBuiltIn(bool on_poller) {
+  for (auto& [id, entry] : entries_) entry.on_poller = on_poller;
+  for (auto& [id, interface] : interfaces_) interface.is_built_in = true;
 }
 
 const MethodTable::Entry* MethodTable::Find(uint64_t interface_id, uint16_t ordinal) const {

@@ -47,12 +47,14 @@ class MethodTable {
 
   // `method` has static storage. Adding the same method of the same object again (an interface inherited on
   // two paths) has no effect.
-  void Add(const Method& method, void* self, Handler handler, bool on_poller = false);
+  void Add(const Method& method, void* self, Handler handler);
   // Adds what `other` has. Returns null or, with nothing added, a method that two different objects
   // implement: one of `other` and one that was added before, or two of `other`.
   const Method* AddAll(const MethodTable& other);
   // Generated code calls it for each interface.
   void AddInterface(uint64_t id, const Interface& interface) { interfaces_[id] = interface; }
+  // All that this table has is of a service of Hawser's own.
+  void MarkBuiltIn(bool on_poller);
 
   // nullptr: this table has no such method. The entry stays where it is as long as nothing is added.
   const Entry* Find(uint64_t interface_id, uint16_t ordinal) const;

@@ -41,7 +41,7 @@ class ServerExtensionHost {
 // application with the same interface takes its place.
 // Lifetime: the server owns it, calls Close() when it shuts down, and keeps it until the last handler has
 //           returned.
-class ServerExtension : public Service {
+class ServerExtension : public virtual Service {
  public:
   // Of its Cap'n Proto interface.
   virtual uint64_t interface_id() const = 0;

@@ -4,6 +4,7 @@
 # protocol (grpc/doc/health-checking.md).
 
 using Cxx = import "/capnp/c++.capnp";
+using Hawser = import "/hawser/annotations.capnp";
 $Cxx.namespace("hawser::health");
 
 enum ServingStatus {
@@ -14,10 +15,10 @@ enum ServingStatus {
 }
 
 interface Health {
-  check @0 (service :Text) -> (status :ServingStatus);
+  check @0 (service :Text) -> (status :ServingStatus) $Hawser.idempotent;
   # `service`: as in Service.name of reflection, "kv.capnp:KeyValue"; empty: the server as a whole. NotFound: unknown.
 
-  watch @1 (service :Text) -> ();
+  watch @1 (service :Text) -> () $Hawser.idempotent;
   # From now on the server calls HealthWatcher.changed of this client, first with the present state, then at each change,
   # until the client's connection ends; the client then watches anew. If changes come faster than the client takes them, it
   # gets the latest. FailedPrecondition: the client offers no service (ChannelOptions::services). ResourceExhausted: there
@@ -26,5 +27,5 @@ interface Health {
 
 interface HealthWatcher {
   # A client offers this in ChannelOptions::services.
-  changed @0 (service :Text, status :ServingStatus) -> ();
+  changed @0 (service :Text, status :ServingStatus) -> () $Hawser.idempotent;
 }

@@ -4,11 +4,12 @@
 # snapshot has the addresses and identities of the server's clients, and the names of its options.
 
 using Cxx = import "/capnp/c++.capnp";
+using Hawser = import "/hawser/annotations.capnp";
 using Observe = import "/hawser/observe/snapshot.capnp";
 $Cxx.namespace("hawser::introspection");
 
 interface Introspection {
-  snapshot @0 () -> (snapshot :Observe.Snapshot);
+  snapshot @0 () -> (snapshot :Observe.Snapshot) $Hawser.idempotent;
   # All that the server's status page has. A server takes no snapshot more often than every 250 ms: calls within that time get the
   # same one, `takenUnixNs` says which. What exceeds 4 MiB, or half of the server's ConnectionOptions::message_bytes_max, is left
   # out: first the connections, then the calls, then the histograms, then the methods. PermissionDenied: the server does not

@@ -4,6 +4,7 @@
 # network carries.
 
 using Cxx = import "/capnp/c++.capnp";
+using Hawser = import "/hawser/annotations.capnp";
 $Cxx.namespace("hawser::perf");
 
 enum RawService {
@@ -18,7 +19,7 @@ enum RawService {
 }
 
 interface Perf {
-  limits @0 () -> (messageBytesMax :UInt64, slots :UInt32, receiveBufferBytes :UInt32);
+  limits @0 () -> (messageBytesMax :UInt64, slots :UInt32, receiveBufferBytes :UInt32) $Hawser.idempotent;
   # ConnectionOptions of the server.
 
   echo @1 (payload :Data) -> (payload :Data);

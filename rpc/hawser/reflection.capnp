@@ -19,14 +19,15 @@
 # tools/hawser/schemas.h does all of that. A list of methods, too, may have elements without size, and long names.
 
 using Cxx = import "/capnp/c++.capnp";
+using Hawser = import "/hawser/annotations.capnp";
 using Schema = import "/capnp/schema.capnp";
 $Cxx.namespace("hawser::reflection");
 
 interface Reflection {
-  list @0 () -> (services :List(Service));
+  list @0 () -> (services :List(Service)) $Hawser.idempotent;
   # Sorted by name. A service that extends others is listed beside them.
 
-  schema @1 (interfaceId :UInt64, skip :UInt32 = 0) -> (nodes :List(Schema.Node), total :UInt32);
+  schema @1 (interfaceId :UInt64, skip :UInt32 = 0) -> (nodes :List(Schema.Node), total :UInt32) $Hawser.idempotent;
   # The interface and everything that it refers to: superclasses, parameters, results and the types in them, without
   # annotations' declarations, files and constants. Sorted by id. `total` is how many there are. An answer has those behind
   # the first `skip`, at least one if there is one, and about 256 KiB at most: ask again with what there is so far.

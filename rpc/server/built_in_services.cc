@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "hawser/rpc/hawser/introspection.capnp.h"
+#include "hawser/rpc/service.h"
 
 namespace hawser::internal {
 namespace {
@@ -22,6 +22,15 @@ std::vector<std::unique_ptr<ServerExtension>> Made(const ServerOptions& options,
     if (factory != nullptr) made.push_back(factory->make(host, environment, options));
   }
   return made;
+}
+
+// Unless the application serves that interface itself. `on_poller`: MethodTable::Entry says why.
+void Add(uint64_t interface_id, Service& service, bool on_poller, MethodTable& methods) {
+  if (!methods.InterfaceName(interface_id).empty()) return;
+  MethodTable own;
+  service.AddMethods(own);
+  own.MarkBuiltIn(on_poller);
+  methods.AddAll(own);
 }
 
 }  // namespace
@@ -41,19 +50,14 @@ void BuiltInServices::AddTo(MethodTable& methods) {
   std::vector<std::string> services;
   for (const auto& [id, interface] : methods.interfaces()) services.emplace_back(interface.name);
   health_->Open(services);
-  if (options_.health && methods.InterfaceName(capnp::typeId<health::Health>()).empty()) {
-    health_->AddMethods(methods);
+  constexpr bool kOnPoller = true;
+  if (options_.health) Add(capnp::typeId<health::Health>(), *health_, kOnPoller, methods);
+  // To load schemas takes long.
+  if (options_.reflection) Add(capnp::typeId<reflection::Reflection>(), reflection_, !kOnPoller, methods);
+  if (options_.introspection != Introspection::kNever) {
+    Add(capnp::typeId<introspection::Introspection>(), introspector_, kOnPoller, methods);
   }
-  if (options_.reflection && methods.InterfaceName(capnp::typeId<reflection::Reflection>()).empty()) {
-    reflection_.AddMethods(methods);
-  }
-  if (options_.introspection != Introspection::kNever &&
-      methods.InterfaceName(capnp::typeId<introspection::Introspection>()).empty()) {
-    introspector_.AddMethods(methods);
-  }
-  for (const auto& extension : extensions_) {
-    if (methods.InterfaceName(extension->interface_id()).empty()) extension->AddMethods(methods);
-  }
+  for (const auto& extension : extensions_) Add(extension->interface_id(), *extension, kOnPoller, methods);
 }
 
 void BuiltInServices::Close(absl::Time deadline) {

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/thread.h"
 #include "hawser/rpc/call.h"
-#include "hawser/rpc/load_schema.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
@@ -26,17 +25,6 @@ constexpr absl::Duration kTellAgain = absl::Seconds(1);
 // How long Close() waits for watchers that are stopped, or far away.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
 
-constexpr uint64_t kHealthId = capnp::typeId<health::Health>();
-
-constexpr Method kCheck = {
-    .interface_id = kHealthId, .ordinal = 0, .name = "health.capnp:Health.check", .idempotent = true};
-constexpr Method kWatch = {
-    .interface_id = kHealthId, .ordinal = 1, .name = "health.capnp:Health.watch", .idempotent = true};
-constexpr Method kChanged = {.interface_id = capnp::typeId<health::HealthWatcher>(),
-                             .ordinal = 0,
-                             .name = "health.capnp:HealthWatcher.changed",
-                             .idempotent = true};
-
 PeerHost HostOf(const Channel& client) {
   const absl::StatusOr<transport::Uri> uri = transport::ParseUri(client.peer_address());
   const absl::StatusOr<SocketAddress> address =
@@ -50,21 +38,22 @@ absl::string_view FromKj(kj::StringPtr text) { return {text.cStr(), text.size()}
 
 HealthBoard::~HealthBoard() = default;
 
-void HealthBoard::AddMethods(MethodTable& table) {
-  const auto check = [](void* self, ServerContext& context) {
-    return InvokeHandler<Wire::CheckParams, Wire::CheckResults>(context, [&](auto request, auto reply) {
-      return static_cast<HealthBoard*>(self)->Check(FromKj(request.getService()), reply);
-    });
-  };
-  const auto watch = [](void* self, ServerContext& context) {
-    return InvokeHandler<Wire::WatchParams, Wire::WatchResults>(context, [&](auto request, auto) {
-      return static_cast<HealthBoard*>(self)->AddWatch(context.peer(), FromKj(request.getService()));
-    });
-  };
-  table.Add(kCheck, this, check, /*on_poller=*/true);
-  table.Add(kWatch, this, watch, /*on_poller=*/true);
-  table.AddInterface(kHealthId,
-                     {.name = "health.capnp:Health", .load_schema = LoadSchema<Wire>, .is_built_in = true});
+absl::Status HealthBoard::Check(ServerContext&, health::Health::CheckParams::Reader request,
+                                health::Health::CheckResults::Builder reply) {
+  const absl::string_view service = FromKj(request.getService());
+  absl::MutexLock lock(&mutex_);
+  const Status status = StatusOf(service);
+  if (status == Status::SERVICE_UNKNOWN) {
+    return absl::NotFoundError(absl::StrCat("the server knows no service \"", service.substr(0, 256),
+                                            "\"; the empty name is the server as a whole"));
+  }
+  reply.setStatus(status);
+  return absl::OkStatus();
+}
+
+absl::Status HealthBoard::Watch(ServerContext& context, health::Health::WatchParams::Reader request,
+                                health::Health::WatchResults::Builder) {
+  return AddWatch(context.peer(), FromKj(request.getService()));
 }
 
 void HealthBoard::Open(const std::vector<std::string>& services) {
@@ -114,7 +103,7 @@ void HealthBoard::NotifyAgain() {
       if (closed_) return;
       DropGone();
       for (auto& [channel, client] : clients_) {
-        for (const std::shared_ptr<Watch>& watch : client.watches) {
+        for (const std::shared_ptr<Watched>& watch : client.watches) {
           if (std::exchange(watch->failed, false) && MarkDue(*watch)) due.push_back(watch);
         }
       }
@@ -129,17 +118,6 @@ HealthBoard::Status HealthBoard::StatusOf(absl::string_view service) const {
   return found->second && !closed_ ? Status::SERVING : Status::NOT_SERVING;
 }
 
-absl::Status HealthBoard::Check(absl::string_view service, Wire::CheckResults::Builder reply) const {
-  absl::MutexLock lock(&mutex_);
-  const Status status = StatusOf(service);
-  if (status == Status::SERVICE_UNKNOWN) {
-    return absl::NotFoundError(absl::StrCat("the server knows no service \"", service.substr(0, 256),
-                                            "\"; the empty name is the server as a whole"));
-  }
-  reply.setStatus(status);
-  return absl::OkStatus();
-}
-
 absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service) {
   if (client == nullptr) {
     return absl::FailedPreconditionError(
@@ -152,7 +130,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
     return absl::InvalidArgumentError(
         absl::StrCat("the name of a service has ", service.size(), " bytes, ", kNameMax, " at most"));
   }
-  auto watch = std::make_shared<Watch>();
+  auto watch = std::make_shared<Watched>();
   {
     absl::MutexLock lock(&mutex_);
     if (watches_ >= kWatchesMax || WatchesOf(HostOf(*client)) >= kWatchesOfHostMax) DropSomeGone();
@@ -163,7 +141,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
     }
     const auto same =
         std::find_if(of_client.watches.begin(), of_client.watches.end(),
-                     [&](const std::shared_ptr<Watch>& each) { return each->service == service; });
+                     [&](const std::shared_ptr<Watched>& each) { return each->service == service; });
     if (same != of_client.watches.end()) {
       watch = *same;
       watch->was_notified = false;  // Tells the present status again.
@@ -190,7 +168,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
   return absl::OkStatus();
 }
 
-bool HealthBoard::MarkDue(Watch& watch) {
+bool HealthBoard::MarkDue(Watched& watch) {
   const Status status = StatusOf(watch.service);
   if (watch.is_telling || (watch.was_notified && watch.told == status)) return false;
   watch.told = status;
@@ -203,7 +181,7 @@ HealthBoard::Watches HealthBoard::Due() {
   DropGone();
   Watches due;
   for (auto& [channel, client] : clients_) {
-    for (const std::shared_ptr<Watch>& watch : client.watches) {
+    for (const std::shared_ptr<Watched>& watch : client.watches) {
       if (MarkDue(*watch)) due.push_back(watch);
     }
   }
@@ -232,14 +210,13 @@ HealthBoard::Clients::iterator HealthBoard::DropIfGone(Clients::iterator client)
 
 // Without the lock: Send() may run interceptors, and the callback runs here in a child after fork().
 void HealthBoard::Notify(const Watches& due) {
-  for (const std::shared_ptr<Watch>& watch : due) {
+  for (const std::shared_ptr<Watched>& watch : due) {
     const std::shared_ptr<Channel> client = watch->client.lock();
     if (client == nullptr) {
       OnNotified(watch, absl::UnavailableError("the client is gone"));
       continue;
     }
-    Call<health::HealthWatcher::ChangedParams, health::HealthWatcher::ChangedResults> call(
-        client, kChanged, {.timeout = kTellTimeout});
+    auto call = health::HealthWatcherStub(client).Changed({.timeout = kTellTimeout});
     call.request().setService({watch->service.c_str(), watch->service.size()});
     {
       absl::MutexLock lock(&mutex_);
@@ -250,7 +227,7 @@ void HealthBoard::Notify(const Watches& due) {
   }
 }
 
-void HealthBoard::OnNotified(const std::shared_ptr<Watch>& watch, const absl::Status& status) {
+void HealthBoard::OnNotified(const std::shared_ptr<Watched>& watch, const absl::Status& status) {
   bool again = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -275,10 +252,10 @@ void HealthBoard::OnNotified(const std::shared_ptr<Watch>& watch, const absl::St
   if (again) Notify({watch});
 }
 
-void HealthBoard::Drop(const std::shared_ptr<Watch>& watch) {
+void HealthBoard::Drop(const std::shared_ptr<Watched>& watch) {
   const auto client = clients_.find(watch->key);
   if (client == clients_.end()) return;
-  std::vector<std::shared_ptr<Watch>>& watches = client->second.watches;
+  std::vector<std::shared_ptr<Watched>>& watches = client->second.watches;
   const auto found = std::find(watches.begin(), watches.end(), watch);
   if (found == watches.end()) return;  // The watch of one that was at this address before.
   watches.erase(found);

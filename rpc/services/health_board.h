@@ -16,9 +16,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "hawser/base/peer_table.h"
+#include "hawser/health.rpc.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/hawser/health.capnp.h"
-#include "hawser/rpc/service.h"
+#include "hawser/rpc/server_context.h"
 #include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
@@ -30,12 +30,15 @@ namespace hawser::internal {
 // a second, for as long as its connection lives.
 // Thread:   any. A thread of its own tells again, from the first failure on until Close().
 // Lifetime: shared by its server and the calls to watchers.
-class HealthBoard final : public Service, public std::enable_shared_from_this<HealthBoard> {
+class HealthBoard final : public health::HealthService, public std::enable_shared_from_this<HealthBoard> {
  public:
   explicit HealthBoard(transport::Environment& environment) : environment_(environment) {}
   ~HealthBoard() override;
 
-  void AddMethods(MethodTable& table) override;
+  absl::Status Check(ServerContext& context, health::Health::CheckParams::Reader request,
+                     health::Health::CheckResults::Builder reply) override;
+  absl::Status Watch(ServerContext& context, health::Health::WatchParams::Reader request,
+                     health::Health::WatchResults::Builder reply) override;
 
   // The server begins to serve `services`, those of its table. Keeps what Set() has said before.
   void Open(const std::vector<std::string>& services);
@@ -45,16 +48,15 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   // at most.
   void Close(absl::Time deadline);
 
-  // What the method `watch` does. `client`, over which it is told, may be null: then it offers no services.
+  // What Watch() does. `client`, over which it is told, may be null: then it offers no services.
   // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in
   // all.
   absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
 
  private:
-  using Wire = health::Health;
   using Status = health::ServingStatus;
 
-  struct Watch {
+  struct Watched {
     std::string service;
     std::weak_ptr<Channel> client;
     const Channel* key = nullptr;   // The key of that client in clients_.
@@ -67,25 +69,24 @@ class HealthBoard final : public Service, public std::enable_shared_from_this<He
   struct Client {
     std::weak_ptr<Channel> channel;
     PeerHost host;
-    std::vector<std::shared_ptr<Watch>> watches;
+    std::vector<std::shared_ptr<Watched>> watches;
   };
-  using Watches = std::vector<std::shared_ptr<Watch>>;
+  using Watches = std::vector<std::shared_ptr<Watched>>;
   using Clients = std::map<const Channel*, Client>;
 
-  absl::Status Check(absl::string_view service, Wire::CheckResults::Builder reply) const;
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // All watches for which MarkDue() is true: the caller tells them, without the lock.
   Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Marks `watch` as being told the present status. False: its client was told that already, or a call to it
   // is under way.
-  bool MarkDue(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MarkDue(Watched& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Looks at the next few clients: what a client can cause is bounded, however many others there are.
   void DropSomeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Clients::iterator DropIfGone(Clients::iterator client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify(const Watches& due);
-  void OnNotified(const std::shared_ptr<Watch>& watch, const absl::Status& status);
-  void Drop(const std::shared_ptr<Watch>& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnNotified(const std::shared_ptr<Watched>& watch, const absl::Status& status);
+  void Drop(const std::shared_ptr<Watched>& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t WatchesOf(const PeerHost& host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `count` watches more of `host`, or fewer.
   void Count(const PeerHost& host, ptrdiff_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -11,25 +11,14 @@
 #include "absl/time/time.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/base/thread.h"
-#include "hawser/rpc/hawser/introspection.capnp.h"
-#include "hawser/rpc/load_schema.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::internal {
 namespace {
 
-using Wire = introspection::Introspection;
-
 // As the status server: pollers go first.
 constexpr int kNice = 10;
-
-constexpr uint64_t kIntrospectionId = capnp::typeId<Wire>();
-
-constexpr Method kSnapshot = {.interface_id = kIntrospectionId,
-                              .ordinal = 0,
-                              .name = "introspection.capnp:Introspection.snapshot",
-                              .idempotent = true};
 
 // The numeric host of `uri`. Of family AF_UNSPEC if it has none.
 SocketAddress AddressOf(const absl::StatusOr<transport::Uri>& uri) {
@@ -50,18 +39,9 @@ Introspector::Introspector(Introspection who, uint64_t bytes_max, transport::Env
 
 Introspector::~Introspector() { Close(); }
 
-// On the poller, so that an answer comes also while the executor is stuck.
-void Introspector::AddMethods(MethodTable& table) {
-  table.Add(
-      kSnapshot, this,
-      [](void* self, ServerContext& context) { return static_cast<Introspector*>(self)->Ask(context); },
-      /*on_poller=*/true);
-  table.AddInterface(
-      kIntrospectionId,
-      {.name = "introspection.capnp:Introspection", .load_schema = LoadSchema<Wire>, .is_built_in = true});
-}
-
-absl::Status Introspector::Ask(ServerContext& context) {
+absl::Status Introspector::Snapshot(ServerContext& context,
+                                    introspection::Introspection::SnapshotParams::Reader,
+                                    introspection::Introspection::SnapshotResults::Builder reply) {
   const absl::StatusOr<transport::Uri> uri = transport::ParseUri(context.peer_address());
   const SocketAddress address = AddressOf(uri);
   // Only the kernel's TCP says truly that a peer is on this machine; over RDMA its own request says where it
@@ -88,7 +68,7 @@ absl::Status Introspector::Ask(ServerContext& context) {
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
   }
-  waiting_.push_back({context.Defer(), host});
+  waiting_.push_back({context.Defer(), reply, host});
   news_.Signal();
   return absl::OkStatus();
 }
@@ -115,12 +95,12 @@ void Introspector::Run() {
     std::vector<Waiting> waiting = TakeWaiting();
     if (waiting.empty()) return;
     if (snapshot_ == nullptr || environment_.NowNs() - taken_ns_ >= kAgeNs) {
-      CallUser("the snapshot for", kSnapshot.name, [this] {
+      CallUser("the snapshot for", introspection::IntrospectionStub::kSnapshot.name, [this] {
         snapshot_ = nullptr;  // Also if there is no memory for the next one.
         TakeSnapshot();
       });
     }
-    for (Waiting& each : waiting) Answer(std::move(each.call));
+    for (Waiting& each : waiting) Answer(std::move(each));
   }
 }
 
@@ -145,18 +125,20 @@ void Introspector::TakeSnapshot() {
   snapshot_ = std::move(message);
 }
 
-void Introspector::Answer(DeferredCall call) const {
+void Introspector::Answer(Waiting waiting) const {
+  DeferredCall& call = waiting.call;
   if (call.context().cancelled()) return call.Finish(absl::CancelledError("the caller has stopped waiting"));
   if (snapshot_ == nullptr) {
     return call.Finish(
         absl::ResourceExhaustedError("the server has no memory for a snapshot; its log says more"));
   }
-  // The copy throws where there is no memory for it.
-  call.Finish(InvokeHandler<Wire::SnapshotParams, Wire::SnapshotResults>(
-      call.context(), [&](auto, Wire::SnapshotResults::Builder reply) {
-        reply.setSnapshot(snapshot_->getRoot<observe::wire::Snapshot>().asReader());
-        return absl::OkStatus();
-      }));
+  absl::Status copied;
+  try {
+    waiting.reply.setSnapshot(snapshot_->getRoot<observe::wire::Snapshot>().asReader());
+  } catch (...) {  // There is no memory for the copy.
+    copied = StatusOfHandlersException(call.context());
+  }
+  call.Finish(copied);
 }
 
 // ---- What fits

@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/peer_table.h"
+#include "hawser/introspection.rpc.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server_context.h"
-#include "hawser/rpc/service.h"
 #include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
@@ -30,7 +30,7 @@ namespace hawser::internal {
 // Thread:   any. The thread, of lower priority, starts at the first call and runs until Close().
 // Lifetime: that of its server, which calls Close() before what the source uses ends.
 // Failure:  a call gets an error, and the service goes on: see the schema.
-class Introspector final : public Service {
+class Introspector final : public introspection::IntrospectionService {
  public:
   // Fills in what the server is doing: see Server::FillIn(). On the thread of the Introspector. Not after
   // Close().
@@ -46,7 +46,8 @@ class Introspector final : public Service {
   Introspector(Introspection who, uint64_t bytes_max, transport::Environment& environment, Source source);
   ~Introspector() override;
 
-  void AddMethods(MethodTable& table) override;
+  absl::Status Snapshot(ServerContext& context, introspection::Introspection::SnapshotParams::Reader request,
+                        introspection::Introspection::SnapshotResults::Builder reply) override;
 
   // Ends the calls that wait, with Unavailable, and each later one. Waits for the source at most.
   void Close();
@@ -54,15 +55,15 @@ class Introspector final : public Service {
  private:
   struct Waiting {
     DeferredCall call;
+    introspection::Introspection::SnapshotResults::Builder reply;
     PeerHost host;
   };
 
-  absl::Status Ask(ServerContext& context);
   void Run();
   // Blocks until there are calls, and takes all of them. Empty: closed.
   std::vector<Waiting> TakeWaiting();
   void TakeSnapshot();
-  void Answer(DeferredCall call) const;
+  void Answer(Waiting waiting) const;
 
   const Introspection who_;
   const uint64_t bytes_max_;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/rpc/load_schema.h"
 
 namespace hawser::internal {
 namespace {
@@ -17,17 +16,6 @@ namespace {
 // The nodes in one answer, so that it fits where a small message_bytes_max is agreed, and its copy holds the
 // thread for less than a millisecond.
 constexpr uint64_t kAnswerWordsMax = 256 * 1024 / sizeof(capnp::word);
-
-constexpr uint64_t kReflectionId = capnp::typeId<reflection::Reflection>();
-
-constexpr Method kList = {.interface_id = kReflectionId,
-                          .ordinal = 0,
-                          .name = "reflection.capnp:Reflection.list",
-                          .idempotent = true};
-constexpr Method kSchema = {.interface_id = kReflectionId,
-                            .ordinal = 1,
-                            .name = "reflection.capnp:Reflection.schema",
-                            .idempotent = true};
 
 // "get" of "kv.capnp:KeyValue.get".
 absl::string_view LocalName(const Method& method) {
@@ -51,24 +39,8 @@ struct Reflection::Nodes {
 Reflection::Reflection(const MethodTable& methods) : methods_(methods) {}
 Reflection::~Reflection() = default;
 
-void Reflection::AddMethods(MethodTable& table) {
-  table.Add(kList, this, [](void* self, ServerContext& context) {
-    return InvokeHandler<Wire::ListParams, Wire::ListResults>(context, [&](auto, auto reply) {
-      static_cast<Reflection*>(self)->List(reply);
-      return absl::OkStatus();
-    });
-  });
-  table.Add(kSchema, this, [](void* self, ServerContext& context) {
-    return InvokeHandler<Wire::SchemaParams, Wire::SchemaResults>(context, [&](auto request, auto reply) {
-      return static_cast<Reflection*>(self)->Schema(request, reply);
-    });
-  });
-  table.AddInterface(
-      kReflectionId,
-      {.name = "reflection.capnp:Reflection", .load_schema = LoadSchema<Wire>, .is_built_in = true});
-}
-
-void Reflection::List(Wire::ListResults::Builder reply) const {
+absl::Status Reflection::List(ServerContext&, reflection::Reflection::ListParams::Reader,
+                              reflection::Reflection::ListResults::Builder reply) {
   std::vector<std::pair<absl::string_view, uint64_t>> by_name;
   for (const auto& [id, interface] : methods_.interfaces()) by_name.emplace_back(interface.name, id);
   std::sort(by_name.begin(), by_name.end());
@@ -87,9 +59,11 @@ void Reflection::List(Wire::ListResults::Builder reply) const {
       methods[j].setIdempotent(own[j]->idempotent);
     }
   }
+  return absl::OkStatus();
 }
 
-absl::Status Reflection::Schema(Wire::SchemaParams::Reader request, Wire::SchemaResults::Builder reply) {
+absl::Status Reflection::Schema(ServerContext&, reflection::Reflection::SchemaParams::Reader request,
+                                reflection::Reflection::SchemaResults::Builder reply) {
   const uint64_t id = request.getInterfaceId();
   const auto interface = methods_.interfaces().find(id);
   if (interface == methods_.interfaces().end()) {

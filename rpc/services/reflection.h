@@ -8,28 +8,29 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/rpc/hawser/reflection.capnp.h"
-#include "hawser/rpc/service.h"
+#include "hawser/reflection.rpc.h"
+#include "hawser/rpc/method_table.h"
+#include "hawser/rpc/server_context.h"
 
 namespace hawser::internal {
 
 // The service of rpc/hawser/reflection.capnp: tells what is in a MethodTable.
 // Thread:   any.
 // Lifetime: that of the server whose table it is.
-class Reflection final : public Service {
+class Reflection final : public reflection::ReflectionService {
  public:
   // `methods` outlives this. Once a server runs it does not change.
   explicit Reflection(const MethodTable& methods);
   ~Reflection() override;
 
-  void AddMethods(MethodTable& table) override;
+  absl::Status List(ServerContext& context, reflection::Reflection::ListParams::Reader request,
+                    reflection::Reflection::ListResults::Builder reply) override;
+  absl::Status Schema(ServerContext& context, reflection::Reflection::SchemaParams::Reader request,
+                      reflection::Reflection::SchemaResults::Builder reply) override;
 
  private:
-  using Wire = reflection::Reflection;
   struct Nodes;
 
-  void List(Wire::ListResults::Builder reply) const;
-  absl::Status Schema(Wire::SchemaParams::Reader request, Wire::SchemaResults::Builder reply);
   const Nodes& NodesOf(uint64_t interface_id, const MethodTable::Interface& interface);
 
   const MethodTable& methods_;

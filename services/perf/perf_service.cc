@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "hawser/base/thread.h"
-#include "hawser/rpc/load_schema.h"
 #include "hawser/services/perf/raw_queue_pair_port.h"
 #include "hawser/services/perf/raw_socket_port.h"
 #include "hawser/transport/uri.h"
@@ -31,13 +30,6 @@ uint64_t PoolBytes(const ServerOptions& options) {
   return options.runtime != nullptr ? options.runtime->buffers().stats().limit_bytes
                                     : options.pool.limit_bytes;
 }
-
-constexpr uint64_t kInterfaceId = capnp::typeId<perf::Perf>();
-constexpr Method kLimits = {kInterfaceId, 0, "perf.capnp:Perf.limits", true};
-constexpr Method kEcho = {kInterfaceId, 1, "perf.capnp:Perf.echo", false};
-constexpr Method kPut = {kInterfaceId, 2, "perf.capnp:Perf.put", false};
-constexpr Method kGet = {kInterfaceId, 3, "perf.capnp:Perf.get", false};
-constexpr Method kOpenRaw = {kInterfaceId, 4, "perf.capnp:Perf.openRaw", false};
 
 absl::string_view SchemeOf(const std::string& address) {
   return absl::string_view(address).substr(0, address.find(':'));
@@ -82,54 +74,7 @@ PerfService::PerfService(ServerExtensionHost& host, transport::Environment& envi
 
 PerfService::~PerfService() { Close(); }
 
-uint64_t PerfService::interface_id() const { return kInterfaceId; }
-
-// On the poller: an executor's threads are for the application's handlers.
-void PerfService::AddMethods(MethodTable& table) {
-  constexpr bool kOnPoller = true;
-  table.Add(
-      kLimits, this,
-      [](void* self, ServerContext& context) {
-        return InvokeHandler<Wire::LimitsParams, Wire::LimitsResults>(
-            context, [&](auto, auto reply) { return static_cast<PerfService*>(self)->Limits(reply); });
-      },
-      kOnPoller);
-  table.Add(
-      kEcho, this,
-      [](void*, ServerContext& context) {
-        return InvokeHandler<Wire::EchoParams, Wire::EchoResults>(
-            context, [&](auto request, auto reply) { return Echo(context, request, reply); });
-      },
-      kOnPoller);
-  table.Add(
-      kPut, this,
-      [](void*, ServerContext& context) {
-        return InvokeHandler<Wire::PutParams, Wire::PutResults>(context, [&](auto request, auto reply) {
-          reply.setBytes(request.getPayload().size());
-          return absl::OkStatus();
-        });
-      },
-      kOnPoller);
-  table.Add(
-      kGet, this,
-      [](void* self, ServerContext& context) {
-        return InvokeHandler<Wire::GetParams, Wire::GetResults>(context, [&](auto request, auto reply) {
-          return static_cast<PerfService*>(self)->Get(context, request.getBytes(), reply);
-        });
-      },
-      kOnPoller);
-  table.Add(
-      kOpenRaw, this,
-      [](void* self, ServerContext& context) {
-        return InvokeHandler<Wire::OpenRawParams, Wire::OpenRawResults>(
-            context, [&](auto request, auto reply) {
-              return static_cast<PerfService*>(self)->OpenRaw(context, request, reply);
-            });
-      },
-      kOnPoller);
-  table.AddInterface(kInterfaceId,
-                     {.name = "perf.capnp:Perf", .load_schema = LoadSchema<Wire>, .is_built_in = true});
-}
+uint64_t PerfService::interface_id() const { return capnp::typeId<Wire>(); }
 
 void PerfService::Close() {
   std::vector<std::unique_ptr<RawPort>> ports;
@@ -167,7 +112,8 @@ uint64_t PerfService::payload_bytes_max() const {
   return std::min(kDataMax, most - std::min(most, kAroundPayload));
 }
 
-absl::Status PerfService::Limits(Wire::LimitsResults::Builder reply) const {
+absl::Status PerfService::Limits(ServerContext&, Wire::LimitsParams::Reader,
+                                 Wire::LimitsResults::Builder reply) {
   reply.setMessageBytesMax(connection_.message_bytes_max);
   reply.setSlots(connection_.slots);
   reply.setReceiveBufferBytes(connection_.receive_buffer_bytes);
@@ -185,7 +131,15 @@ absl::Status PerfService::Echo(ServerContext& context, Wire::EchoParams::Reader 
   return absl::OkStatus();
 }
 
-absl::Status PerfService::Get(ServerContext& context, uint64_t bytes, Wire::GetResults::Builder reply) {
+absl::Status PerfService::Put(ServerContext&, Wire::PutParams::Reader request,
+                              Wire::PutResults::Builder reply) {
+  reply.setBytes(request.getPayload().size());
+  return absl::OkStatus();
+}
+
+absl::Status PerfService::Get(ServerContext& context, Wire::GetParams::Reader request,
+                              Wire::GetResults::Builder reply) {
+  const uint64_t bytes = request.getBytes();
   if (bytes > payload_bytes_max()) {
     return absl::InvalidArgumentError(absl::StrCat("get of ", bytes, " bytes: the server sends ",
                                                    payload_bytes_max(),
@@ -261,7 +215,7 @@ void PerfService::Answer(Waiting& waiting) {
   waiting.call.Finish();
 }
 
-absl::Status PerfService::OpenRaw(const ServerContext& context, Wire::OpenRawParams::Reader request,
+absl::Status PerfService::OpenRaw(ServerContext& context, Wire::OpenRawParams::Reader request,
                                   Wire::OpenRawResults::Builder reply) {
   if (has_credentials_) {
     return absl::FailedPreconditionError(

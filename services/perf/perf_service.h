@@ -18,11 +18,11 @@
 #include "absl/time/time.h"
 #include "hawser/base/peer_turns.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/perf.rpc.h"
 #include "hawser/rpc/buffer.h"
-#include "hawser/rpc/hawser/perf.capnp.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/server_context.h"
 #include "hawser/rpc/server_extension.h"
-#include "hawser/rpc/service.h"
 #include "hawser/services/perf/raw_port.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
@@ -40,7 +40,9 @@ namespace hawser::internal {
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what
 //           is over, so that no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
-class PerfService final : public ServerExtension {
+class PerfService final : public ServerExtension, public perf::PerfService {
+  using Wire = perf::Perf;
+
  public:
   static constexpr int kRawPortsMax = 4;
   static constexpr int kRawPortsOfHostMax = 3;
@@ -63,13 +65,21 @@ class PerfService final : public ServerExtension {
   ~PerfService() override;
 
   uint64_t interface_id() const override;
-  void AddMethods(MethodTable& table) override;
   // Ends raw ports, and answers the calls that wait. Later ones get Unavailable.
   void Close() override;
 
- private:
-  using Wire = perf::Perf;
+  absl::Status Limits(ServerContext& context, Wire::LimitsParams::Reader request,
+                      Wire::LimitsResults::Builder reply) override;
+  absl::Status Echo(ServerContext& context, Wire::EchoParams::Reader request,
+                    Wire::EchoResults::Builder reply) override;
+  absl::Status Put(ServerContext& context, Wire::PutParams::Reader request,
+                   Wire::PutResults::Builder reply) override;
+  absl::Status Get(ServerContext& context, Wire::GetParams::Reader request,
+                   Wire::GetResults::Builder reply) override;
+  absl::Status OpenRaw(ServerContext& context, Wire::OpenRawParams::Reader request,
+                       Wire::OpenRawResults::Builder reply) override;
 
+ private:
   struct Payload {
     std::shared_ptr<const Buffer> buffer;
     absl::Time unused_from;      // Unless it is asked for until then.
@@ -88,12 +98,6 @@ class PerfService final : public ServerExtension {
     const size_t bytes;
   };
 
-  absl::Status Limits(Wire::LimitsResults::Builder reply) const;
-  static absl::Status Echo(ServerContext& context, Wire::EchoParams::Reader request,
-                           Wire::EchoResults::Builder reply);
-  absl::Status Get(ServerContext& context, uint64_t bytes, Wire::GetResults::Builder reply);
-  absl::Status OpenRaw(const ServerContext& context, Wire::OpenRawParams::Reader request,
-                       Wire::OpenRawResults::Builder reply);
   absl::StatusOr<std::unique_ptr<RawPort>> OpenPort(perf::RawService service, const RawPort::Options& options,
                                                     std::shared_ptr<transport::Runtime> runtime);
   // The one of the server that the client knows as `known_as`, or else one that it may reach.

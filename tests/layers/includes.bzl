@@ -18,6 +18,12 @@ _Includes = provider(
 def _paths(files):
     return [file.short_path for file in files]
 
+def _generated(target, rule):
+    """What includes of a capnp_library or capnp_rpc_library begin with behind "hawser/"."""
+    folder = rule.attr.strip_import_prefix[1:] + "/hawser/"
+    files = target[OutputGroupInfo].generated.to_list()
+    return [file.short_path[len(folder):] for file in files if file.short_path.startswith(folder)]
+
 def _collect_impl(target, ctx):
     deps = [dep[_Includes] for dep in getattr(ctx.rule.attr, "deps", []) if _Includes in dep]
     own = []
@@ -27,15 +33,17 @@ def _collect_impl(target, ctx):
             files = [file for file in separate(each) if file.is_source]
             own += files
             if attribute == "hdrs":
-                headers += each.files.to_list()
+                headers += _paths(each.files.to_list())
     lines = []
-    if ctx.rule.kind in ("cc_library", "cc_binary", "cc_test") and not target.label.workspace_name:
-        allowed = _paths(headers)
+    if ctx.rule.kind in ("capnp_library", "capnp_rpc_library"):
+        headers += _generated(target, ctx.rule)
+    elif ctx.rule.kind in ("cc_library", "cc_binary", "cc_test") and not target.label.workspace_name:
+        allowed = list(headers)
         for dep in deps:
             allowed += dep.headers
         lines.append("%s\t%s\t%s" % (target.label, " ".join(_paths(own)), " ".join(allowed)))
     return [_Includes(
-        headers = _paths(headers),
+        headers = headers,
         lines = depset(lines, transitive = [dep.lines for dep in deps]),
         files = depset(own if lines else [], transitive = [dep.files for dep in deps]),
     )]

@@ -21,13 +21,11 @@
 #include "examples/arguments.h"
 #include "examples/stop_signal.h"
 #include "examples/tls_flags.h"
-#include "hawser/rpc/call.h"
-#include "hawser/rpc/hawser/health.capnp.h"
-#include "hawser/rpc/hawser/introspection.capnp.h"
-#include "hawser/rpc/hawser/reflection.capnp.h"
+#include "hawser/health.rpc.h"
+#include "hawser/introspection.rpc.h"
+#include "hawser/reflection.rpc.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/server_context.h"
-#include "hawser/rpc/service.h"
 #include "tests/tools/everything.rpc.h"
 
 namespace {
@@ -85,42 +83,32 @@ class EverythingImpl : public hawser::everything::EverythingService {
 };
 
 using hawser::health::Health;
-using hawser::health::HealthWatcher;
 using hawser::health::ServingStatus;
 
 // Tells a watcher that it serves, then that it does not. Knows "known", and the server.
-class HealthImpl : public hawser::Service {
+class HealthImpl : public hawser::health::HealthService {
  public:
-  void AddMethods(hawser::MethodTable& table) override {
-    static constexpr hawser::Method kCheck = {capnp::typeId<Health>(), 0, "health.capnp:Health.check", true};
-    static constexpr hawser::Method kWatch = {capnp::typeId<Health>(), 1, "health.capnp:Health.watch", true};
-    table.Add(kCheck, this, [](void*, hawser::ServerContext& context) {
-      return hawser::InvokeHandler<Health::CheckParams, Health::CheckResults>(
-          context, [&](auto request, auto reply) {
-            if (request.getService() == "down") {
-              reply.setStatus(ServingStatus::NOT_SERVING);
-              return absl::OkStatus();
-            }
-            reply.setStatus(ServingStatus::SERVING);
-            return request.getService() == "" ? absl::OkStatus() : absl::NotFoundError("unknown");
-          });
-    });
-    table.Add(kWatch, this, [](void*, hawser::ServerContext& context) {
-      return hawser::InvokeHandler<Health::WatchParams, Health::WatchResults>(context, [&](auto, auto) {
-        const auto peer = context.peer();
-        if (peer == nullptr) return absl::FailedPreconditionError("the client offers no service");
-        Notify(peer, ServingStatus::SERVING, [peer] { Notify(peer, ServingStatus::NOT_SERVING, [] {}); });
-        return absl::OkStatus();
-      });
-    });
+  absl::Status Check(hawser::ServerContext&, Health::CheckParams::Reader request,
+                     Health::CheckResults::Builder reply) override {
+    if (request.getService() == "down") {
+      reply.setStatus(ServingStatus::NOT_SERVING);
+      return absl::OkStatus();
+    }
+    reply.setStatus(ServingStatus::SERVING);
+    return request.getService() == "" ? absl::OkStatus() : absl::NotFoundError("unknown");
+  }
+  absl::Status Watch(hawser::ServerContext& context, Health::WatchParams::Reader,
+                     Health::WatchResults::Builder) override {
+    const auto peer = context.peer();
+    if (peer == nullptr) return absl::FailedPreconditionError("the client offers no service");
+    Notify(peer, ServingStatus::SERVING, [peer] { Notify(peer, ServingStatus::NOT_SERVING, [] {}); });
+    return absl::OkStatus();
   }
 
  private:
   static void Notify(const std::shared_ptr<hawser::Channel>& peer, ServingStatus status,
                      std::function<void()> then) {
-    static constexpr hawser::Method kChanged = {capnp::typeId<HealthWatcher>(), 0,
-                                                "health.capnp:HealthWatcher.changed", true};
-    hawser::Call<HealthWatcher::ChangedParams, HealthWatcher::ChangedResults> call(peer, kChanged, {});
+    auto call = hawser::health::HealthWatcherStub(peer).Changed();
     call.request().setStatus(status);
     call.Send().Then([then = std::move(then)](auto reply) {
       if (reply.ok()) then();
@@ -129,24 +117,19 @@ class HealthImpl : public hawser::Service {
 };
 
 // Tells of names that a terminal would obey, and of figures and times that cannot be.
-class EvilSnapshots : public hawser::Service {
+class EvilSnapshots : public hawser::introspection::IntrospectionService {
+  using Introspection = hawser::introspection::Introspection;
+
  public:
   explicit EvilSnapshots(std::string lie) : lie_(std::move(lie)) {}
   static bool Tells(const std::string& lie) {
     return lie == "snapshots" || lie == "clock" || lie == "starts";
   }
 
-  void AddMethods(hawser::MethodTable& table) override {
-    using hawser::introspection::Introspection;
-    static constexpr hawser::Method kSnapshot = {capnp::typeId<Introspection>(), 0,
-                                                 "introspection.capnp:Introspection.snapshot", true};
-    table.Add(kSnapshot, this, [](void* self, hawser::ServerContext& context) {
-      return hawser::InvokeHandler<Introspection::SnapshotParams, Introspection::SnapshotResults>(
-          context, [&](auto, auto reply) {
-            static_cast<EvilSnapshots*>(self)->Fill(reply.initSnapshot());
-            return absl::OkStatus();
-          });
-    });
+  absl::Status Snapshot(hawser::ServerContext&, Introspection::SnapshotParams::Reader,
+                        Introspection::SnapshotResults::Builder reply) override {
+    Fill(reply.initSnapshot());
+    return absl::OkStatus();
   }
 
  private:
@@ -186,29 +169,12 @@ class EvilSnapshots : public hawser::Service {
 constexpr uint64_t kEvil = 0x8000000000000001;
 
 // Sends what a lie calls for: an interface "evil.capnp:Evil" and a struct beside it.
-class Liar : public hawser::Service {
+class Liar : public hawser::reflection::ReflectionService {
  public:
   explicit Liar(std::string lie) : lie_(std::move(lie)) {}
 
-  void AddMethods(hawser::MethodTable& table) override {
-    static constexpr hawser::Method kList = {capnp::typeId<Reflection>(), 0,
-                                             "reflection.capnp:Reflection.list", true};
-    static constexpr hawser::Method kSchema = {capnp::typeId<Reflection>(), 1,
-                                               "reflection.capnp:Reflection.schema", true};
-    table.Add(kList, this, [](void* self, hawser::ServerContext& context) {
-      return hawser::InvokeHandler<Reflection::ListParams, Reflection::ListResults>(
-          context, [&](auto, auto reply) { return static_cast<Liar*>(self)->List(reply); });
-    });
-    table.Add(kSchema, this, [](void* self, hawser::ServerContext& context) {
-      return hawser::InvokeHandler<Reflection::SchemaParams, Reflection::SchemaResults>(
-          context, [&](auto request, auto reply) {
-            return static_cast<Liar*>(self)->Schema(request.getSkip(), reply);
-          });
-    });
-  }
-
- private:
-  absl::Status List(Reflection::ListResults::Builder reply) {
+  absl::Status List(hawser::ServerContext&, Reflection::ListParams::Reader,
+                    Reflection::ListResults::Builder reply) override {
     if (lie_ == "truth") return Truth(reply);
     auto service = reply.initServices(1)[0];
     service.setName("evil.capnp:Evil\x1b[2J");
@@ -220,6 +186,29 @@ class Liar : public hawser::Service {
     return absl::OkStatus();
   }
 
+  absl::Status Schema(hawser::ServerContext&, Reflection::SchemaParams::Reader request,
+                      Reflection::SchemaResults::Builder reply) override {
+    if (lie_ == "truth") return Truth(request.getSkip(), reply);
+    if (lie_ == "endless") {
+      reply.setTotal(4'000'000'000);
+      return One(reply);
+    }
+    if (lie_ == "trickle") {  // As many calls as a client takes, and little in each answer.
+      reply.setTotal(15'000);
+      return One(reply);
+    }
+    if (lie_ == "none") {
+      reply.setTotal(1);
+      return absl::OkStatus();
+    }
+    auto nodes = reply.initNodes(2);
+    reply.setTotal(2);
+    Interface(nodes[0]);
+    Struct(nodes[1]);
+    return absl::OkStatus();
+  }
+
+ private:
   // Very many methods, of no size. The limit on reading a message is 16 times its size: the long name, which
   // costs the server nothing to send again and again, is there for that.
   static absl::Status Methods(Reflection::ListResults::Builder reply) {
@@ -272,27 +261,6 @@ class Liar : public hawser::Service {
         3, static_cast<uint32_t>(all.size()) - std::min<uint32_t>(skip, static_cast<uint32_t>(all.size())));
     auto nodes = reply.initNodes(count);
     for (uint32_t i = 0; i < count; ++i) nodes.setWithCaveats(i, all[skip + i].getProto());
-    return absl::OkStatus();
-  }
-
-  absl::Status Schema(uint32_t skip, Reflection::SchemaResults::Builder reply) {
-    if (lie_ == "truth") return Truth(skip, reply);
-    if (lie_ == "endless") {
-      reply.setTotal(4'000'000'000);
-      return One(reply);
-    }
-    if (lie_ == "trickle") {  // As many calls as a client takes, and little in each answer.
-      reply.setTotal(15'000);
-      return One(reply);
-    }
-    if (lie_ == "none") {
-      reply.setTotal(1);
-      return absl::OkStatus();
-    }
-    auto nodes = reply.initNodes(2);
-    reply.setTotal(2);
-    Interface(nodes[0]);
-    Struct(nodes[1]);
     return absl::OkStatus();
   }
 

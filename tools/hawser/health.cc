@@ -8,19 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/base/json_writer.h"
-#include "hawser/rpc/call.h"
-#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/health.rpc.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/health_watcher.h"
 
 namespace hawser::tool {
 namespace {
 
+using hawser::health::HealthStub;
 using hawser::health::ServingStatus;
-using HealthSchema = hawser::health::Health;
-
-constexpr Method kHealthCheck = {capnp::typeId<HealthSchema>(), 0, "health.capnp:Health.check", true};
-constexpr Method kWatch = {capnp::typeId<HealthSchema>(), 1, "health.capnp:Health.watch", true};
 
 absl::string_view ToString(ServingStatus status) {
   switch (status) {
@@ -82,13 +78,12 @@ class HealthCommand : public Command {
     if (watch_) return Watch(session);
     const auto channel = session.Connect();
     if (!channel.ok()) return channel.status();
-    Call<HealthSchema::CheckParams, HealthSchema::CheckResults> call(*channel, kHealthCheck, {});
+    auto call = HealthStub(*channel).Check();
     call.request().setService(service_);
     const auto reply = call.Send().Wait();
     if (!reply.ok()) return Explained(reply.status(), **channel, service_);
     ServingStatus status = ServingStatus::UNKNOWN;
-    const absl::Status read =
-        reply->Read([&](HealthSchema::CheckResults::Reader results) { status = results.getStatus(); });
+    const absl::Status read = reply->Read([&](auto results) { status = results.getStatus(); });
     if (!read.ok()) return Explained(read, **channel, service_);
     Print(session.json, service_, status);
     return status == ServingStatus::SERVING ? 0 : 1;
@@ -135,7 +130,7 @@ class HealthCommand : public Command {
       const HealthWatcher::News news = watcher.Wait(connections);
       if (news.connections > connections) {
         connections = news.connections;
-        Call<HealthSchema::WatchParams, HealthSchema::WatchResults> call(channel, kWatch, {});
+        auto call = HealthStub(channel).Watch();
         call.request().setService(service_);
         const absl::Status status = call.Send().Wait().status();
         // Unavailable: the connection was lost again, so the channel makes another one.

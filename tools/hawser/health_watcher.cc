@@ -3,21 +3,14 @@
 #include <iostream>
 #include <utility>
 
-#include "hawser/rpc/server_context.h"
 #include "hawser/tools/hawser/command.h"
 
 namespace hawser::tool {
 
-void HealthWatcher::AddMethods(MethodTable& table) {
-  using Wire = hawser::health::HealthWatcher;
-  static constexpr Method kChanged = {capnp::typeId<Wire>(), 0, "health.capnp:HealthWatcher.changed", true};
-  table.Add(kChanged, this, [](void* self, ServerContext& context) {
-    return InvokeHandler<Wire::ChangedParams, Wire::ChangedResults>(
-        context, [&](Wire::ChangedParams::Reader request, Wire::ChangedResults::Builder) {
-          static_cast<HealthWatcher*>(self)->OnChange(request.getStatus());
-          return absl::OkStatus();
-        });
-  });
+absl::Status HealthWatcher::Changed(ServerContext&, Wire::ChangedParams::Reader request,
+                                    Wire::ChangedResults::Builder) {
+  OnChange(request.getStatus());
+  return absl::OkStatus();
 }
 
 void HealthWatcher::OnStateChange(ChannelState state, const absl::Status& why) {

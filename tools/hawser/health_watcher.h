@@ -8,25 +8,27 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/health.rpc.h"
 #include "hawser/rpc/options.h"
-#include "hawser/rpc/service.h"
 
 namespace hawser::tool {
 
 // What `hawser health --watch` offers to the server: the server tells it each change, and the thread that
 // prints takes them.
 // Thread: any. Lifetime: outlives the channel.
-class HealthWatcher : public hawser::Service {
+class HealthWatcher : public health::HealthWatcherService {
+  using Wire = health::HealthWatcher;
+
  public:
   // Beyond that the oldest are dropped: of a server that floods the latest changes are printed, and it takes
   // no more memory.
   static constexpr size_t kChangesMax = 1000;
 
-  void AddMethods(MethodTable& table) override;
+  absl::Status Changed(ServerContext& context, Wire::ChangedParams::Reader request,
+                       Wire::ChangedResults::Builder reply) override;
+  void OnChange(health::ServingStatus status);
   // For ChannelOptions::on_state_change. Says on stderr that a connection was lost.
   void OnStateChange(ChannelState state, const absl::Status& why);
-  void OnChange(health::ServingStatus status);
 
   struct News {
     uint64_t connections = 0;  // Made so far. After each new one the client watches again.

@@ -5,18 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/rpc/call.h"
-#include "hawser/rpc/hawser/introspection.capnp.h"
+#include "hawser/introspection.rpc.h"
 
 namespace hawser::tool {
 namespace {
 
-using introspection::Introspection;
-using Params = Introspection::SnapshotParams;
-using Results = Introspection::SnapshotResults;
-
-constexpr Method kSnapshot = {capnp::typeId<Introspection>(), 0, "introspection.capnp:Introspection.snapshot",
-                              true};
+using Results = introspection::Introspection::SnapshotResults;
 
 absl::Status Explained(const absl::Status& status, absl::string_view peer) {
   // These name the call and the server already.
@@ -41,8 +35,7 @@ ChannelOptions ForSnapshots() {
 
 void FetchSnapshot(const std::shared_ptr<Channel>& channel,
                    std::function<void(absl::StatusOr<OwnSnapshot> snapshot)> then) {
-  Call<Params, Results> call(channel, kSnapshot, {});
-  call.Send().Then(
+  introspection::IntrospectionStub(channel).Snapshot().Send().Then(
       [then = std::move(then), peer = channel->peer_address()](absl::StatusOr<Reply<Results>> reply) {
         if (!reply.ok()) return then(Explained(reply.status(), peer));
         std::optional<OwnSnapshot> own;

@@ -18,7 +18,6 @@
 #include "hawser/rpc/runtime.h"
 #include "hawser/rpc/server.h"
 #include "hawser/tools/hawser/commands.h"
-#include "hawser/tools/hawser/perf_calls.h"
 #include "hawser/tools/hawser/perf_floor.h"
 #include "hawser/tools/hawser/perf_meter.h"
 #include "hawser/tools/hawser/perf_text.h"
@@ -206,7 +205,7 @@ class Perf : public Command {
     const auto channel = session.Connect({.runtime = runtime_});
     if (!channel.ok()) return channel.status();
     const std::string peer = (*channel)->peer_address();
-    const auto limits = PerfStub{*channel}.Limits().Send().Wait();
+    const auto limits = perf::PerfStub(*channel).Limits().Send().Wait();
     if (!limits.ok()) return Explained(limits.status(), peer);
     const absl::Status read = limits->Read([&](auto results) {
       message_bytes_max_ = results.getMessageBytesMax();

@@ -10,9 +10,9 @@
 #include "absl/time/time.h"
 #include "hawser/measure/extent.h"
 #include "hawser/measure/times.h"
+#include "hawser/perf.rpc.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/stats.h"
-#include "hawser/tools/hawser/perf_calls.h"
 
 namespace hawser::tool {
 
@@ -63,7 +63,7 @@ class PerfMeter {
   absl::Status CheckPayload(capnp::Data::Reader payload, uint8_t byte) const;
 
   const std::shared_ptr<Channel> channel_;
-  const PerfStub stub_;
+  const perf::PerfStub stub_;
   const PerfTest test_;
   const std::shared_ptr<Buffer> payload_;
 };

@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "hawser/tools/hawser/perf_calls.h"
 #include "hawser/transport/uri.h"
 
 namespace hawser::tool {
@@ -13,7 +12,7 @@ namespace {
 
 absl::StatusOr<PerfPort> OpenAt(const std::shared_ptr<Channel>& channel, perf::RawService service,
                                 const SocketAddress& address) {
-  auto call = PerfStub{channel}.OpenRaw();
+  auto call = perf::PerfStub(channel).OpenRaw();
   call.request().setService(service);
   std::string host = address.ToString();  // "10.0.0.1:7470", "[fd00::1]:7470".
   host.resize(host.rfind(':'));

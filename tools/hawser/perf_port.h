@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/perf.rpc.h"
 #include "hawser/rpc/channel.h"
-#include "hawser/rpc/hawser/perf.capnp.h"
 
 namespace hawser::tool {
 

@@ -11,16 +11,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "hawser/base/json_writer.h"
-#include "hawser/rpc/call.h"
-#include "hawser/rpc/hawser/health.capnp.h"
+#include "hawser/health.rpc.h"
 #include "hawser/tools/hawser/commands.h"
 
 namespace hawser::tool {
 namespace {
-
-using health::Health;
-
-constexpr Method kPing = {capnp::typeId<Health>(), 0, "health.capnp:Health.check", true};
 
 // Answers of a server that does not have, or does not tell, its health. They took a round trip, too.
 bool IsAnswer(absl::StatusCode code) {
@@ -59,7 +54,7 @@ class Ping : public Command {
     times.reserve(count_);
     bool refused = false;
     for (uint64_t i = 0; i <= count_; ++i) {
-      Call<Health::CheckParams, Health::CheckResults> call(*channel, kPing, {});
+      auto call = health::HealthStub(*channel).Check();
       const absl::Time start = absl::Now();
       const absl::Status status = call.Send().Wait().status();
       const absl::Duration took = absl::Now() - start;

@@ -3,17 +3,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "hawser/base/peer_text.h"
-#include "hawser/rpc/call.h"
-#include "hawser/rpc/hawser/reflection.capnp.h"
+#include "hawser/reflection.rpc.h"
 #include "hawser/tools/hawser/node_check.h"
 
 namespace hawser::tool {
 namespace {
 
 using reflection::Reflection;
-
-constexpr Method kList = {capnp::typeId<Reflection>(), 0, "reflection.capnp:Reflection.list", true};
-constexpr Method kSchema = {capnp::typeId<Reflection>(), 1, "reflection.capnp:Reflection.schema", true};
+using reflection::ReflectionStub;
 
 std::string ToString(capnp::Text::Reader text) { return std::string(text.begin(), text.size()); }
 
@@ -36,7 +33,7 @@ absl::Status FetchNodes(const std::shared_ptr<Channel>& channel, absl::Time dead
   const std::string doing = absl::StrCat("fetch the schema of ", EscapePeerText(service.name), " from");
   uint32_t have = 0;
   while (true) {
-    Call<Reflection::SchemaParams, Reflection::SchemaResults> call(channel, kSchema, {.deadline = deadline});
+    auto call = ReflectionStub(channel).Schema({.deadline = deadline});
     call.request().setInterfaceId(service.interface_id);
     call.request().setSkip(have);
     const auto reply = call.Send().Wait();
@@ -103,7 +100,7 @@ ChannelOptions ReflectionOptions() {
 
 absl::StatusOr<std::vector<ServiceInfo>> ListServices(const std::shared_ptr<Channel>& channel,
                                                       absl::Time deadline) {
-  Call<Reflection::ListParams, Reflection::ListResults> call(channel, kList, {.deadline = deadline});
+  auto call = ReflectionStub(channel).List({.deadline = deadline});
   const auto reply = call.Send().Wait();
   if (!reply.ok()) return Explained(reply.status(), "list the services of", *channel);
   std::vector<ServiceInfo> services;
