@@ -14,7 +14,7 @@ namespace hawser {
 // newline, which the caller removes.
 std::optional<std::set<int>> ParseCores(absl::string_view text);
 
-// Those that the calling thread may run on. Empty if the system does not tell.
+// Those that the calling thread may run on. Empty if the system does not say.
 std::set<int> AllowedCores();
 
 // Those of a NUMA node. Empty: there is no such node, or `node` is -1. `sysfs`: where that is mounted.

@@ -45,7 +45,7 @@ class JsonWriter {
     in_line_list_ = true;
   }
 
-  // Of the value that comes next.
+  // The name of the value that comes next.
   JsonWriter& Name(absl::string_view name);
 
   void String(absl::string_view text) { Raw(JsonString(text)); }

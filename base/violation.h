@@ -28,8 +28,8 @@ inline constexpr size_t kViolationCount = 10;
 // "slot", "memory access".
 absl::string_view NameOf(Violation violation);
 
-// A status that remembers the violation, and those that do: ViolationOf() tells it. It is a payload, so
-// a status that is made of the code and the text only forgets it.
+// A status that has the violation as a payload; ViolationOf() returns it. A status that is made of the code
+// and the text of such a one has none.
 absl::Status ViolationError(Violation violation, absl::string_view text);  // DataLoss.
 void SetViolation(absl::Status& status, Violation violation);
 std::optional<Violation> ViolationOf(const absl::Status& status);

@@ -15,7 +15,7 @@ constexpr kj::StringPtr kNotHttp =
     "Content-Length: 0\r\n"
     "\r\n"_kj;
 
-// How long a client that was told that the connection ends has to end it, too.
+// How long a client may take to end a connection that the server has ended.
 constexpr kj::Duration kEndTime = 1 * kj::SECONDS;
 
 // No request begins like this: the greeting of a Hawser client does, and TLS.

@@ -162,7 +162,7 @@ struct Poller {
                        # kv.capnp:KeyValue.get, call 12:3.17, for 12 s". Empty: none.
 }
 
-# Of several pollers on one network device.
+# Registered memory that the pollers on one network device share.
 struct Pool {
   name @0 :Text;  # "tcp", "rdma mlx5_0".
   limitBytes @1 :UInt64;

@@ -135,7 +135,7 @@ class [[nodiscard]] PendingCall {
   // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to
   // send and forget.
   //   log.Append(entry).Send().Forget();
-  // Nothing tells that the call failed, and nothing bounds how many such calls wait for a slot.
+  // Nothing reports that the call failed, and nothing bounds how many such calls wait for a slot.
   void Forget() {
     Take();
     call_.Then([](absl::StatusOr<transport::IncomingMessagePtr>&&, const ReadLimits&) {});
@@ -242,7 +242,7 @@ class [[nodiscard]] Call {
 
   // Sends the request; do not use request() afterwards. Never blocks, and runs no code of the application but
   // Begin() of the channel's interceptors (rpc/interceptor.h). Every error becomes the result. If the server
-  // did not answer, WasSent() (rpc/status.h) tells whether it may have run the call. A second Send() is a
+  // did not answer, WasSent() (rpc/status.h) says whether it may have run the call. A second Send() is a
   // CHECK. The result cancels the call when it is destroyed, so keep it, take the call's result from it, or
   // Forget() that.
   PendingCall<Results> Send() {

@@ -2,9 +2,9 @@
 #define HAWSER_RPC_LOG_H_
 
 // The log of the library, for the operator of the process: hawser::SetLogSink(), hawser::SetLogLevel() and
-// hawser::LogSeverity. A line tells of a connection that was refused or lost, of memory that ran out, of a
-// handler or callback that threw or that holds a poller, of calls that the end of a server waits for or
-// leaves, and of a peer that broke the protocol. Lines that a peer can cause are limited: for each peer host
+// hawser::LogSeverity. A line reports a connection that was refused or lost, memory that ran out, a
+// handler or callback that threw or that holds a poller, calls that the end of a server waits for or
+// leaves, or a peer that broke the protocol. Lines that a peer can cause are limited: for each peer host
 // or method 3 lines at once, then one in 10 s; for all hosts together 20, then one a second, and as many for
 // all methods together (transport/log/peer_log.h).
 #include "hawser/transport/log/log.h"

@@ -30,7 +30,7 @@ class MethodTable {
     const Method* method = nullptr;
     void* self = nullptr;
     Handler handler = nullptr;
-    uint32_t index = 0;  // Of all methods of the table, counted from 0.
+    uint32_t index = 0;  // Among all methods of the table, counted from 0.
     // A built-in one, which runs on the poller, so that clients get an answer also while the executor is
     // stuck. But on the executor if code of the application that belongs there runs before it
     // (ServerOptions::authorize, interceptors).
@@ -74,9 +74,9 @@ class MethodTable {
   // "kv.capnp:KeyValue, kv.capnp:Watch", sixteen at most, and how many more there are. Empty: there is none.
   std::string InterfaceNames() const;
 
-  // Of all interfaces, by id.
+  // All interfaces, by id.
   const absl::flat_hash_map<uint64_t, Interface>& interfaces() const { return interfaces_; }
-  // Those of one interface, by ordinal.
+  // The methods of one interface, by ordinal.
   std::vector<const Method*> MethodsOf(uint64_t interface_id) const;
 
  private:

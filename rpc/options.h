@@ -70,7 +70,7 @@ using transport::PollerOptions;
 using transport::PollingMode;
 using transport::Runtime;
 
-// Of one call.
+// The options of one call.
 struct CallOptions {
   // For a call that a handler makes to answer its own call. It has the deadline of the handler's call, and is
   // cancelled when that caller stops waiting before the answer. It carries on the trace of the handler's call
@@ -117,11 +117,11 @@ std::ostream& operator<<(std::ostream& out, ChannelState state);
 // Each function that takes these options returns InvalidArgument if one is out of its range.
 struct ChannelOptions {
   absl::Duration default_timeout = absl::Seconds(10);  // 1 us at least. Infinite: calls without a deadline.
-  // Of one attempt, handshake included; and how long Connect() tries again what a server refuses for lack of
-  // room. 1 ms at least. Infinite: for as long as the system tries.
+  // How long one attempt may take, handshake included; and how long Connect() tries again what a server
+  // refuses for lack of room. 1 ms at least. Infinite: for as long as the system tries.
   absl::Duration connect_timeout = absl::Seconds(5);
-  // Between attempts to reconnect: doubles from min to max, each time between half and all of it at random.
-  // From 1 ms to a year. A max below min counts as min.
+  // The time between attempts to reconnect. It doubles from min to max, each time between half and all of it
+  // at random. From 1 ms to a year. A max below min counts as min.
   absl::Duration backoff_min = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(5);
   // Connections to the one target, from 1 to 16. Each has its own queue pair, source port and slots, and is
@@ -208,10 +208,10 @@ struct ServerOptions {
   // An exception is Internal; the log has its text, the caller does not get it. The function may look at
   // ServerContext::peer_identity(), method(), metadata() and peer_address(). Method says how to tell methods
   // apart. It is asked about the built-in services, too, such as health: IsBuiltIn(method) (rpc/method.h)
-  // tells. Several threads may call it at once, and it must not block a poller. What it uses outlives the
-  // server. Empty: every call may run. Without `credentials` it is asked, too, and no identity is
-  // authenticated. It is not asked about a method that the server does not have: that is Unimplemented, with
-  // a text that does not list what there is. It is asked when the request has arrived: any client with a
+  // says which they are. Several threads may call it at once, and it must not block a poller. What it uses
+  // outlives the server. Empty: every call may run. Without `credentials` it is asked, too, and no identity
+  // is authenticated. It is not asked about a method that the server does not have: that is Unimplemented,
+  // with a text that does not list what there is. It is asked when the request has arrived: any client with a
   // certificate can make the server receive ConnectionOptions::message_bytes_max, and use the executor. It
   // does not guard the services of a client (ServerContext::peer()): with credentials only the server that
   // the client has authenticated can call these, without them any program that accepts the connection can.
@@ -240,16 +240,17 @@ struct ServerOptions {
   // Metrics of the program's own, which follow the library's at /metrics: see
   // observe::StatusServer::Options::metrics. What the function uses outlives the server.
   std::function<std::string()> metrics = {};
-  // The server tells clients what it serves, with the schemas (rpc/hawser/reflection.capnp): programs that
-  // know its address only, such as the tool `hawser`, can call it then. Clients that `authorize` refuses do
-  // not get it.
+  // The server answers clients that ask what it serves, with the schemas (rpc/hawser/reflection.capnp):
+  // programs that know its address only, such as the tool `hawser`, can call it then. Clients that
+  // `authorize` refuses do not get it.
   bool reflection = true;
-  // The server tells clients whether it, and each of its services, serves (rpc/hawser/health.capnp): from the
+  // The server answers clients that ask whether it, and each of its services, serves
+  // (rpc/hawser/health.capnp): from the
   // first Listen() until Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about
   // this, too. Without `authorize` and `interceptors` this and the services below answer on the poller, also
   // while the executor is stuck.
   bool health = true;
-  // Which clients the server tells what it is doing (rpc/hawser/introspection.capnp): what `status_address`
+  // Which clients may ask the server what it is doing (rpc/hawser/introspection.capnp): what `status_address`
   // shows, for the commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy
   // on this machine that passes connections on makes their clients clients of this machine. Over RDMA none
   // counts as one.

@@ -63,7 +63,7 @@ constexpr absl::string_view kPeerPort = "network.peer.port";
 constexpr absl::string_view kServerAddress = "server.address";
 constexpr absl::string_view kServerPort = "server.port";
 
-// Of opentelemetry-proto's trace.proto.
+// Values of opentelemetry-proto's trace.proto.
 constexpr int kKindServer = 2;
 constexpr int kKindClient = 3;
 constexpr int kStatusError = 2;

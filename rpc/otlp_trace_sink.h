@@ -36,7 +36,7 @@ namespace hawser {
 // Lifetime: the destructor writes what is queued, and so does exit(), for 5 s at most. A process that ends by
 //           _exit() or a signal loses that: call Flush() before. A child made by fork() has no sink until it
 //           sets one.
-// Failure:  the log tells once when a write fails, and when one succeeds again; a span that cannot be
+// Failure:  the log says once when a write fails, and when one succeeds again; a span that cannot be
 //           written, or that finds 4096 others queued, is dropped and counted.
 class OtlpTraceSink final : public TraceSink {
  public:
@@ -48,8 +48,8 @@ class OtlpTraceSink final : public TraceSink {
     // Further attributes of the resource, such as {"deployment.environment.name", "staging"}: keys and
     // values, in UTF-8.
     std::vector<std::pair<std::string, std::string>> attributes = {};
-    // Of the file, at most; then spans are dropped until it is smaller. Rotate it by truncation (logrotate:
-    // copytruncate).
+    // The most that the file may have. Beyond that the sink drops spans until it is smaller. Rotate it by
+    // truncation (logrotate: copytruncate).
     int64_t bytes_max = int64_t{1} << 30;
   };
 

@@ -72,7 +72,7 @@ class Server final : public internal::RuntimeSource {
   // any more.
   void SetHealth(absl::string_view service, bool serves);
 
-  // Drains: tells those that watch its health, refuses new connections and new calls (Unavailable; clients
+  // Drains: notifies those that watch its health, refuses new connections and new calls (Unavailable; clients
   // send those elsewhere or again), waits until `deadline` for running calls, then cancels the rest and
   // closes. A client without a call that does not leave within half a second is disconnected. It returns
   // later if a handler holds a poller, and handlers that were cancelled may still run then. OK: every call

@@ -120,7 +120,7 @@ class ServerContext {
   // each call of one client, so that it can be compared. nullptr: the client offers none, or its reverse
   // connection is not up; or this is the handler of a service that a client offers. The client decides that,
   // so look before you use it. A call of a stub that got nullptr ends with FailedPrecondition.
-  // Channel::OnClosed() tells when the client is gone.
+  // Channel::OnClosed() notifies when the client is gone.
   std::shared_ptr<Channel> peer() const;
 
   // Answers later: an OK that the handler returns is ignored. Request and reply stay valid until the

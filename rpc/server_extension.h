@@ -43,7 +43,7 @@ class ServerExtensionHost {
 //           returned.
 class ServerExtension : public virtual Service {
  public:
-  // Of its Cap'n Proto interface.
+  // The id of its Cap'n Proto interface.
   virtual uint64_t interface_id() const = 0;
   // Ends what it waits for, and its threads.
   virtual void Close() = 0;

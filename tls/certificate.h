@@ -17,8 +17,8 @@ namespace hawser::tls {
 // name or URI exists (RFC 5280, 4.2.1.6), and one with a zero byte is an attack.
 PeerIdentity IdentityOf(const x509_st& certificate);
 
-// Of what a peer sends as its certificates. OpenSSL's own limit is 100 KiB, which each peer that is not known
-// yet could make this side hold. Chains of RSA with 4,096 bits take some 6 KiB.
+// The most that a peer may send as its certificates. OpenSSL's own limit is 100 KiB, which each peer that is
+// not known yet could make this side hold. Chains of RSA with 4,096 bits take some 6 KiB.
 inline constexpr long kCertificatesBytesMax = 32 * 1024;
 
 // A connection keeps the names of its peer, which each peer that has a certificate could make it hold. An

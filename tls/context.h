@@ -88,10 +88,9 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::function<void(const absl::Status& why)> on_stale_;
   Mutex mutex_;
   SslContextPtr current_ ABSL_GUARDED_BY(mutex_);
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // Of current_.
-  bool serves_ ABSL_GUARDED_BY(mutex_) = false;      // After UseForServer().
-  CredentialFiles::Stamps stamps_
-      ABSL_GUARDED_BY(mutex_);  // Of the files when they were last read, usable or not.
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;         // Counts how often current_ was replaced.
+  bool serves_ ABSL_GUARDED_BY(mutex_) = false;             // After UseForServer().
+  CredentialFiles::Stamps stamps_ ABSL_GUARDED_BY(mutex_);  // When the files were last read, usable or not.
   // Why the last reading failed, without the time; empty: it did not.
   std::string stale_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

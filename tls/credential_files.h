@@ -20,7 +20,7 @@ class CredentialFiles {
  public:
   explicit CredentialFiles(const TlsCredentials& credentials);
 
-  // What tells that a file has changed, also one that a symbolic link leads to.
+  // What shows that a file has changed, also one that a symbolic link leads to.
   struct Stamp {
     dev_t device = 0;
     ino_t inode = 0;

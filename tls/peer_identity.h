@@ -20,7 +20,7 @@ struct PeerIdentity {
   std::vector<std::string> uris;  // SPIFFE ids are URIs.
   std::vector<std::string> ip_addresses;
 
-  // False: nothing tells this peer from another one without a name.
+  // False: nothing distinguishes this peer from another one without a name.
   bool has_names() const { return !dns_names.empty() || !uris.empty() || !ip_addresses.empty(); }
   bool HasDnsName(absl::string_view name) const;  // Without regard to case; patterns match only themselves.
   bool HasUri(absl::string_view uri) const;       // As it is.

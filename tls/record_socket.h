@@ -110,7 +110,7 @@ class RecordSocket {
   size_t budget_bytes_ = 0;  // What the current turn may still cost,
   size_t cost_bytes_ = 0;    // and what it and those before have cost.
   HelloLimit hello_limit_;
-  std::string first_bytes_;  // That the peer has sent, to tell what it speaks.
+  std::string first_bytes_;  // What the peer has sent first: it shows which protocol the peer speaks.
 
   // Writing: unsent_[unsent_begin_, end) waits for the socket.
   std::vector<char> unsent_;

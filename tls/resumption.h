@@ -29,7 +29,7 @@ struct Ticket {
   absl::Time valid_until;
 };
 
-// A ticket of `session`, which OpenSSL has told a client about, whose connection is `connection`.
+// A ticket of `session`, which OpenSSL has given to a client over `connection`.
 // `valid_until` is that of the ticket with which the connection was resumed, if it was. Null: the ticket is
 // so long that a handshake with certificates is as cheap, or there is no memory.
 Ticket TicketOf(const ssl_session_st& session, const ssl_st& connection, absl::Time valid_until);

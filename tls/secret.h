@@ -15,7 +15,7 @@ using Secret = std::array<uint8_t, 32>;
 // HMAC-SHA-256 of `message` (RFC 2104).
 Secret HmacSha256(const Secret& key, absl::string_view message);
 
-// Takes as long for any bytes of that length, so that its time tells nothing of them.
+// Takes as long for any bytes of that length, so that its time reveals nothing of them.
 bool EqualSecretly(absl::string_view a, absl::string_view b);
 
 }  // namespace hawser::tls

@@ -164,7 +164,7 @@ ssize_t Session::Read(const iovec* segments, size_t count) {
       const bool waits = (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) &&
                          !socket_.is_closed() && !could_not_answer_;
       if (total > 0) {
-        // What is wrong is told by the next call.
+        // The next call returns the error.
         if (!waits) socket_.set_drained(false);
         return static_cast<ssize_t>(total);
       }
@@ -229,7 +229,7 @@ ssize_t Session::Write(const iovec* segments, size_t count) {
     // A record goes out, or is kept, whole.
     if (length > 0 && (SSL_write_ex(ssl, bytes, length, &written) != 1 || written != length)) {
       write_failed_ = true;
-      if (total > 0) return static_cast<ssize_t>(total);  // What is wrong is told by the next call.
+      if (total > 0) return static_cast<ssize_t>(total);  // The next call returns the error.
       return FailWrite();
     }
     total += length;
@@ -321,7 +321,7 @@ void Session::MoveToKernel() {
 
 ssize_t Session::ReadFromKernel(const iovec* segments, size_t count) {
   if (socket_.is_closed()) return 0;
-  // A call that returns data may have stopped at a record of another type behind it, so only EAGAIN tells
+  // A call that returns data may have stopped at a record of another type behind it, so only EAGAIN says
   // that the kernel has nothing more.
   socket_.set_drained(false);
   const KernelTls::Received received = kernel_.Receive(segments, count);

@@ -28,7 +28,7 @@ class Acceptor final : fabric::ListenHandler {
   };
 
   // `tls`: each peer must complete a TLS handshake before `handler` gets it. `proofs`: for a fabric without
-  // TLS, each peer must prove its identity with one of these; a peer that asks is told that it proves at TCP
+  // TLS, each peer must prove its identity with one of these; the rejection of a peer that asks names TCP
   // port `proof_port` of the same address (0: at the port of this listener). Both null: plain text, and no
   // peer is authenticated.
   // Unimplemented: `tls` is given, and the fabric carries none. Other errors: as of fabric::Fabric::Listen().

@@ -14,14 +14,14 @@
 
 namespace hawser::internal {
 
-// What a channel has to tell the application: the changes of its state, in order (on_state_change), and that
-// it is closed (OnClosed()).
+// The events of a channel that the application is notified of: the changes of its state, in order
+// (on_state_change), and that it is closed (OnClosed()).
 // Thread:   on the poller, in a turn of the thread that drives; StopCalls(): any.
 // Lifetime: a part of ChannelCore.
 class ChannelNews {
  public:
   void Add(ChannelState state, const absl::Status& why) { changes_.emplace_back(state, why); }
-  // True: there are changes to tell.
+  // True: there are changes that the application has not got yet.
   bool has_changes() const { return !changes_.empty(); }
   void OnClosed(absl::AnyInvocable<void()> callback) { on_closed_.push_back(std::move(callback)); }
 

@@ -28,7 +28,7 @@ struct ChannelSetup {
   static absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeFor(const transport::Uri& uri,
                                                                         const ChannelOptions& options);
 
-  // Of its connection `number`, for lists.
+  // The name of its connection `number`, for lists.
   std::string NameOf(int number) const;
 
   transport::Uri uri;

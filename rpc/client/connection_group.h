@@ -40,7 +40,7 @@ class ConnectionGroup {
  public:
   using News = std::vector<std::pair<ChannelState, absl::Status>>;
 
-  // The first of them tells the application what changes. Two at least.
+  // The first of them notifies the application of changes. Two at least.
   explicit ConnectionGroup(const std::vector<std::shared_ptr<ChannelCore>>& connections);
   ConnectionGroup(const ConnectionGroup&) = delete;
   ConnectionGroup& operator=(const ConnectionGroup&) = delete;
@@ -72,7 +72,7 @@ class ConnectionGroup {
   void OnFirstAttempt(const absl::Status& why);
   // What holds the poller of a connection whose first attempt has not ended. Empty: nothing holds one.
   std::optional<transport::CalledOut::Call> HoldsFirstAttempt();
-  // For the first connection: what it has not told yet, in order.
+  // For the first connection: the news that the application has not got yet, in order.
   News TakeNews();
 
  private:
@@ -108,7 +108,7 @@ struct GroupMember {
   const std::shared_ptr<ConnectionGroup> group;
   const size_t number;  // In the group.
   CarriedCalls carried;
-  transport::Timer late_timer;  // Of the first connection: the first attempts should have ended.
+  transport::Timer late_timer;  // The first connection's: the first attempts should have ended.
   transport::Timer redeal_timer;
 };
 

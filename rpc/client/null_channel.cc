@@ -13,7 +13,7 @@
 namespace hawser::internal {
 namespace {
 
-// Of a channel that is null, but not from ServerContext::peer(): the program's own mistake. Its calls end on
+// For a channel that is null, but not from ServerContext::peer(): the program's own mistake. Its calls end on
 // the process's runtime for TCP, which every machine has.
 NoChannel WithoutReason() {
   absl::StatusOr<std::shared_ptr<transport::Runtime>> runtime =

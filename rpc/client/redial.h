@@ -37,7 +37,7 @@ class Redial {
 
   // Why the last attempt failed. OK: it succeeded, or there was none.
   const absl::Status& why() const { return why_; }
-  // Of a call that fails because the channel is not connected.
+  // The code for a call that fails because the channel is not connected.
   absl::StatusCode code() const;
   // Why the last attempt failed, how long ago, and when the next one is.
   std::string Describe(int64_t now_ns) const;

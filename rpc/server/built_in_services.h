@@ -24,7 +24,7 @@ namespace hawser::internal {
 // Locks:    none of its own; ServerCore says where those of its services stand.
 class BuiltInServices {
  public:
-  // `options`, `methods`, which reflection tells of, and `host` outlive it. `snapshot` is called until
+  // `options`, `methods`, which reflection describes, and `host` outlive it. `snapshot` is called until
   // StopSnapshots().
   BuiltInServices(const ServerOptions& options, const MethodTable& methods,
                   transport::Environment& environment, ServerExtensionHost& host,
@@ -36,7 +36,7 @@ class BuiltInServices {
   // on.
   void AddTo(MethodTable& methods);
   void SetHealth(absl::string_view service, bool serves) { health_->Set(service, serves); }
-  // The server shuts down: tells those that watch its health, until `deadline`, and ends what measures it.
+  // The server shuts down: notifies those that watch its health, until `deadline`, and ends what measures it.
   void Close(absl::Time deadline);
   // Ends the calls that wait for a snapshot, and waits for one that is being made.
   void StopSnapshots() { introspector_.Close(); }

@@ -152,7 +152,7 @@ absl::Status ClientTable::AnswerProbe(const PollerGroup& group, const transport:
   return absl::AbortedError(absl::StrCat(
       "its poller has been held for ", transport::RoughDuration(absl::Nanoseconds(held_ns)), " by ",
       !serving_->methods.Names(call->whose) ? "other code of its process"
-      // Which methods there are is told only to clients that may call them.
+      // Which methods there are is sent only to clients that may call them.
       : serving_->authorize ? "a handler"
                             : transport::Describe(*call)));
 }

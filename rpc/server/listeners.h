@@ -33,7 +33,7 @@ class Listeners {
     std::shared_ptr<tls::Context> tls;  // Null: without TLS.
     // With credentials, and no TLS: by these each peer proves who it is. Otherwise null.
     std::shared_ptr<transport::ProofTable> proofs;
-    uint16_t proof_port = 0;  // Over TCP, that peers are told; 0: the port of the address.
+    uint16_t proof_port = 0;  // The one over TCP that peers get; 0: the port of the address.
   };
   class Owner {
    public:

@@ -154,7 +154,7 @@ void ServerCore::NotifyServingOnce(absl::string_view address) {
     notified_serving_ = phase_ == Phase::kServing;
     if (notified_serving_) return;
   }
-  NotifyStopping();  // A Shutdown() in between has told nothing.
+  NotifyStopping();  // A Shutdown() in between has not notified.
 }
 
 void ServerCore::BeginSetUp() {

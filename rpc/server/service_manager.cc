@@ -43,7 +43,7 @@ int Send(const char* path, absl::string_view message) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return errno;
   const socklen_t address_bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  // At the start of a machine many services tell at once, and the manager's queue may be full.
+  // At the start of a machine many services notify at once, and the manager's queue may be full.
   const timeval patience = {.tv_sec = 1, .tv_usec = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   const ssize_t n = sendto(socket.get(), message.data(), message.size(), MSG_NOSIGNAL,
@@ -51,7 +51,7 @@ int Send(const char* path, absl::string_view message) {
   return n < 0 ? errno : 0;
 }
 
-// False: the manager wants to know, and could not be told.
+// False: there is a manager to notify, and it could not be.
 bool Notify(absl::string_view message) {
   const char* const path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || path[0] == '\0') return true;
@@ -82,7 +82,7 @@ void NotifyServing(absl::string_view address) {
   if (Notify(absl::StrCat(was_ready ? "" : "READY=1\n", "STATUS=serving on ", address, "\n")) || was_ready)
     return;
   MutexLock lock(servers.Get().mutex);
-  servers.Get().was_ready = false;  // The next server tells it.
+  servers.Get().was_ready = false;  // The next server notifies it.
 }
 
 void NotifyStopping() {

@@ -6,7 +6,7 @@
 // Tells the service manager that started this process, if it wants to know (systemd, Type=notify), when it
 // serves: by the datagrams of sd_notify(3) to $NOTIFY_SOCKET.
 // Thread:  any. Blocks for a second at most.
-// Failure: what cannot be told is logged once.
+// Failure: logged once if the manager cannot be notified.
 namespace hawser::internal {
 
 // A server listens on `address`. READY=1 for the first server of the process, and STATUS for each.

@@ -38,7 +38,7 @@ class ServingPoller {
   // poller. Without effect unless kHasRoom.
   Queue StartWaiting(const PeerHost& host);
   void StopWaiting(const PeerHost& host);
-  // ResourceExhausted: what a client is told when each poller IsFull; `of_host`: one of them IsFullOfHost.
+  // ResourceExhausted: what a client gets when each poller IsFull; `of_host`: one of them IsFullOfHost.
   static absl::Status FullError(bool of_host);
 
   transport::Poller& poller() { return poller_; }

@@ -14,7 +14,7 @@
 
 namespace hawser::internal {
 
-// The service of rpc/hawser/reflection.capnp: tells what is in a MethodTable.
+// The service of rpc/hawser/reflection.capnp: says what is in a MethodTable.
 // Thread:   any.
 // Lifetime: that of the server whose table it is.
 class Reflection final : public reflection::ReflectionService {

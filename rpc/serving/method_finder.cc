@@ -9,8 +9,7 @@
 namespace hawser::internal {
 
 absl::Status MethodFinder::Unimplemented(const Serving& serving, uint64_t interface_id, uint16_t ordinal) {
-  // What there is to call is told only to callers that may call it, and `authorize` knows methods, not
-  // interfaces.
+  // Only callers that may call a method learn that it exists, and `authorize` knows methods, not interfaces.
   if (serving.authorize) return UnservedError("the server implements no such method");
   if (const absl::string_view name = serving.methods.InterfaceName(interface_id); !name.empty()) {
     return UnservedError(

@@ -10,7 +10,7 @@
 
 namespace hawser::internal {
 
-// Reads the files of `credentials`, which `option` has ("ServerOptions::credentials"). The log tells why
+// Reads the files of `credentials`, which `option` has ("ServerOptions::credentials"). The log says why
 // files that have changed cannot be used. InvalidArgument: see tls::Context::Create() and, for a server,
 // UseForServer(); the text names `option`.
 // Thread: any.

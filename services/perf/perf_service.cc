@@ -41,7 +41,7 @@ absl::StatusOr<SocketAddress> PeerOf(const ServerContext& context) {
   return transport::ParseNumericHost(uri->host);
 }
 
-// Of the socket that a raw port serves. nullopt: it is of a queue pair, or unknown.
+// What the socket of a raw port serves. nullopt: it is for a queue pair, or unknown.
 std::optional<measure::RawService> SocketService(perf::RawService service) {
   switch (service) {
     case perf::RawService::ECHO:

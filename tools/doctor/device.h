@@ -40,7 +40,7 @@ struct Port {
   bool netdev_by_mac = false;         // `netdev` was found by its MAC address alone.
   std::vector<Gid> gids;              // Those that are set.
   std::vector<std::string> bad_gids;  // What stood where a GID should.
-  std::string default_roce_mode;      // Of configfs, "IB/RoCE v1". "": configfs has no entry.
+  std::string default_roce_mode;      // In configfs, "IB/RoCE v1". "": configfs has no entry.
 
   bool is_active() const { return state == "ACTIVE"; }
   bool HasGidOf(GidType type) const;

@@ -21,8 +21,8 @@ absl::StatusOr<transport::Handshake> Dialer::Dial(const std::shared_ptr<transpor
     dialer.agreed_ = connection.status();
     dialer.over_.Notify();
   });
-  // The connection ends by itself: at the timeout, if not before. That it has been closed as well, and the
-  // peer told, is worth the wait: the next address begins with nothing in flight.
+  // The connection ends by itself: at the timeout, if not before. It is worth the wait that it is closed as
+  // well, and the peer notified: the next address begins with nothing in flight.
   dialer.over_.WaitForNotification();
   return dialer.agreed_;
 }

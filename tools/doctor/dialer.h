@@ -14,7 +14,7 @@
 namespace hawser::doctor {
 
 // Dials one address as a channel does, and hangs up as soon as the handshake is done. A channel itself does
-// not tell what was agreed, nor how each of several addresses failed.
+// not say what was agreed, nor how each of several addresses failed.
 class Dialer final : transport::ConnectionObserver {
  public:
   // What both sides agreed on: the fabric's and the handshake's errors are returned as they are.

@@ -21,7 +21,7 @@ absl::string_view ToString(Level level);
 struct Finding {
   Level level = Level::kOk;
   std::string check;    // Which check: "port", "memlock", ...
-  std::string subject;  // Of what, if there can be several: "mlx5_0/1", a path, an address. May be empty.
+  std::string subject;  // Which one, if there can be several: "mlx5_0/1", a path, an address. May be empty.
   std::string found;
   std::string advice;  // What to do. Never empty for a warning or a problem.
 };

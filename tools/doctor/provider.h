@@ -19,8 +19,8 @@ inline constexpr char kInstallProviders[] =
 // By the names of their files in /etc/libibverbs.d: "mlx5".
 std::vector<std::string> InstalledProviders(const System& system);
 
-// For each device, whether libibverbs can use it, and if it does not list it, why, as far as files tell. Then
-// those that it lists and sysfs does not show. `verbs_devices`: of Loader::OpenDevices().
+// For each device, whether libibverbs can use it, and if it does not list it, why, as far as files show it.
+// Then those that it lists and sysfs does not show. `verbs_devices`: of Loader::OpenDevices().
 Findings CheckProviders(const System& system, const std::vector<Device>& devices,
                         const std::vector<VerbsDevice>& verbs_devices);
 

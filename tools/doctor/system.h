@@ -19,11 +19,11 @@ struct VerbsLimits {
   size_t send_sges = 0;
   int max_sge = 0;
   uint32_t read_depth = 0;
-  std::optional<uint32_t> inline_bytes;  // Of a queue pair that was made; empty: none was.
+  std::optional<uint32_t> inline_bytes;  // What a queue pair that was made has; empty: none was.
   int max_cqe = 0;
 };
 
-// What libibverbs says of a device that it has a provider for. (sysfs does not tell a port's active_mtu.)
+// What libibverbs says of a device that it has a provider for. (sysfs does not have a port's active_mtu.)
 struct VerbsDevice {
   std::string name;
   absl::Status opened;                     // How ibv_open_device() and ibv_query_port() went.
@@ -84,7 +84,7 @@ class System {
   // container's device rules forbid. The status is of the errno: NotFound, PermissionDenied, or another.
   virtual absl::Status OpenDevice(const std::string& path) const;
 
-  // Of the environment; "" if it is not set.
+  // A variable of the environment; "" if it is not set.
   virtual std::string Environment(const std::string& name) const;
 
   Loader& loader() const { return loader_; }

@@ -80,7 +80,7 @@ std::string DescribeAgreed(const transport::Handshake& agreed) {
                       agreed.message_bytes_max >> 20, " MiB");
 }
 
-// Ends with the failure, if there is one; `*answered` tells.
+// Ends with the failure, if there is one; `*answered` says whether the server answered.
 Findings TryAddress(const transport::Uri& uri, const SocketAddress& address, absl::Duration timeout,
                     const absl::StatusOr<std::shared_ptr<transport::Runtime>>& runtime,
                     const std::vector<Device>& devices, bool* answered) {

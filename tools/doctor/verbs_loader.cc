@@ -25,7 +25,7 @@ struct Verbs {
   decltype(&::ibv_open_device) open_device = nullptr;
   decltype(&::ibv_close_device) close_device = nullptr;
   decltype(&::ibv_query_device) query_device = nullptr;
-  // Of the older, shorter ibv_port_attr, whose members are the first ones of today's.
+  // Fills in the older, shorter ibv_port_attr, whose members are the first ones of today's.
   decltype(&::ibv_query_port) query_port = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;

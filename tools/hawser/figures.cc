@@ -20,7 +20,7 @@ constexpr absl::string_view kOwnMethod = "introspection.capnp:Introspection.snap
 constexpr unsigned kMethodsMax = 10'000;
 constexpr unsigned kOthersMax = 1'000;
 constexpr unsigned kBucketsMax = 1'000;
-constexpr unsigned kClassesMax = 100;  // Of a pool.
+constexpr unsigned kClassesMax = 100;  // In one pool.
 
 absl::string_view View(capnp::Text::Reader text) { return {text.cStr(), text.size()}; }
 std::string ToString(capnp::Text::Reader text) {

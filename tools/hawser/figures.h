@@ -19,7 +19,7 @@ namespace hawser::tool {
 struct Figures {
   static constexpr size_t kTextMax = 400;
 
-  // Of the calls that ended. All 0: none did.
+  // How long the calls that ended took. All 0: none did.
   struct Latency {
     int64_t p50_ns = 0, p90_ns = 0, p99_ns = 0;
   };
@@ -31,14 +31,14 @@ struct Figures {
     uint64_t running = 0;  // Now.
     Latency latency;
   };
-  struct Connections {  // Of one fabric and state, now.
+  struct Connections {  // Those of one fabric and state, now.
     std::string fabric, state;
     uint64_t count, slots, slots_in_use;
   };
   struct Poller {
     std::string name, mode, held_by;
     bool answered;
-    double busy = 0, spin = 0, sleep = 0;  // Of the time, 0 to 1.
+    double busy = 0, spin = 0, sleep = 0;  // Parts of the time, 0 to 1.
     uint64_t connections = 0, reads_waiting = 0, memory_waiters = 0;
   };
   struct PoolClass {  // The buffers of one size.
@@ -54,7 +54,7 @@ struct Figures {
     std::string address, state;
     uint64_t calls_waiting, connects, losses, failed_attempts;
   };
-  struct Handshakes {  // Of TLS, with clients, since the start.
+  struct Handshakes {  // TLS handshakes with clients, since the start.
     uint64_t full = 0, resumed = 0, failed = 0;
   };
   struct Refusal {
@@ -66,7 +66,7 @@ struct Figures {
     int64_t age_ns, queued_ns, handler_ns, deferred_ns;
   };
 
-  // Of the server.
+  // The server and its process.
   std::string process, host, state, why_not_rdma;
   uint32_t pid = 0;
   std::vector<std::string> addresses, services;
@@ -83,7 +83,7 @@ struct Figures {
   uint64_t channels_left_out = 0;
   Handshakes handshakes;
 
-  // Of the interval, or since the start.
+  // In the interval, or since the start.
   double seconds = 0;  // 0: since the start.
   uint64_t ended = 0, errors = 0, request_bytes = 0, response_bytes = 0;
   Latency latency;

@@ -276,7 +276,7 @@ absl::Status FillStruct(const Place& place, const Json& json, capnp::DynamicStru
   if (json.kind != Json::Kind::kObject)
     return place.Expected(absl::StrCat("an object (", TypeName(capnp::Type(schema)), ")"), json);
   std::set<absl::string_view> seen;
-  std::string chosen;  // Of its union.
+  std::string chosen;  // The member of its union that is there.
   for (size_t i = 0; i < json.names.size(); ++i) {
     const std::string& name = json.names[i];
     if (!seen.insert(name).second) {

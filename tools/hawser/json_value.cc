@@ -70,7 +70,7 @@ class Parser {
     }
   }
 
-  // Of an object or an array.
+  // Reads the members of an object or an array.
   absl::Status Members(int depth, char end, Json& json) {
     if (depth >= kJsonNestingMax) {
       return Error(

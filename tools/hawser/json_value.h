@@ -20,10 +20,10 @@ struct Json {
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
   Kind kind = Kind::kNull;
-  // Of a string: UTF-8, but for half a surrogate pair; of a number: as it was written; "true" or "false".
+  // A string, in UTF-8 but for half a surrogate pair; a number as it was written; "true" or "false".
   std::string text;
-  std::vector<std::string> names;  // Of an object, in the order of the text; one may be there twice.
-  std::vector<Json> values;        // Of an array; of an object, for each name.
+  std::vector<std::string> names;  // An object's, in the order of the text; one may be there twice.
+  std::vector<Json> values;        // An array's; or an object's, one for each name.
 };
 
 // `text`: one JSON value, UTF-8, of at most kJsonBytesMax bytes, nested at most kJsonNestingMax deep.

@@ -12,9 +12,9 @@
 
 namespace hawser::tool {
 
-// Of each name in a node. Of a display name it is what is behind the folder.
+// The longest name in a node. The folder of a display name does not count.
 inline constexpr size_t kNameBytesMax = 256;
-// Of scopes, groups and brands: deeper than any schema that people write.
+// How deep scopes, groups and brands may be: deeper than in any schema that people write.
 inline constexpr int kScopeDepthMax = 64;
 
 // What must be true of one node of a peer before a capnp::SchemaLoader may have it. The loader of Cap'n Proto

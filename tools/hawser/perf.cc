@@ -41,7 +41,7 @@ constexpr Direction kDirections[] = {Direction::kTo, Direction::kFrom, Direction
 constexpr uint32_t kReceiveBufferMin = 512, kReceiveBufferMax = 65536;
 
 constexpr uint32_t kSlotsMax = 1024;
-// Of the server that `--serve` is: more in flight only wait.
+// The server that `--serve` is has so many: more calls in flight only wait.
 constexpr uint32_t kSlotsOfServer = 256;
 
 absl::Status Explained(const absl::Status& status, const std::string& target) {

@@ -99,7 +99,7 @@ absl::StatusOr<measure::Ran> RunMany(RawSocket& socket, const PerfTest& test, co
   std::vector<uint8_t> memory(std::min(test.bytes, kBytesMax), 'p');
   auto ran = test.direction == Direction::kTo ? measure::StreamInto(socket, memory, extent)
                                               : measure::StreamFrom(socket, absl::MakeSpan(memory), extent);
-  // Of transfers of the size that was asked for.
+  // The time for transfers of the size that was asked for.
   if (ran.ok()) ran->time *= static_cast<double>(test.bytes) / static_cast<double>(memory.size());
   return ran;
 }

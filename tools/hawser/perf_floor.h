@@ -27,14 +27,14 @@ struct PerfFloor {
 };
 
 struct PerfFloorOptions {
-  absl::Duration duration = absl::Seconds(1);  // Of the measurement; 20 s at most.
+  absl::Duration duration = absl::Seconds(1);  // For how long it measures; 20 s at most.
   // How this side waits. Sockets spin, or are waited for in the kernel.
   PollingMode polling = PollingMode::kAdaptive;
-  std::shared_ptr<Runtime> runtime;  // Of the channel; null: it has none of its own. For RDMA.
+  std::shared_ptr<Runtime> runtime;  // The channel's; null: it has none of its own. For RDMA.
   bool by_send = false;              // Hawser's payloads cross whole, in a SEND each. For RDMA.
 };
 
-// Of either floor: makes one exchange after the other, as measure::OneAtATime() does, and adds the time of
+// For either floor: makes one exchange after the other, as measure::OneAtATime() does, and adds the time of
 // each to `floor`.
 template <typename Exchange>
 absl::Status MeasureFloorLatency(const measure::Extent& extent, Exchange exchange, PerfFloor& floor) {

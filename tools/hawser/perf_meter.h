@@ -32,7 +32,7 @@ absl::string_view NameOf(PerfTest::Kind kind);            // "latency"
 absl::string_view NameOf(PerfTest::Direction direction);  // "to"
 
 struct PerfFigure {
-  measure::Times times;  // Of each call, if the test is of latency. Otherwise of none.
+  measure::Times times;  // How long each call took, if the test is of latency. Otherwise empty.
   measure::Ran ran;
   // How requests and answers crossed.
   PollerStats::Messages sent, received;

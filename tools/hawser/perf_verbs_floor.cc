@@ -19,7 +19,8 @@ using Direction = PerfTest::Direction;
 using transport::RawClient;
 using transport::RawPlan;
 
-// Of bandwidth, whatever the test has: what it takes to fill the network. Most devices allow 16 READs.
+// A floor of bandwidth has these in flight, whatever the test has: they fill the network. Most devices allow
+// 16 READs.
 constexpr uint32_t kInFlightOfBandwidth = 16;
 
 bool ByReads(const PerfTest& test, const PerfFloorOptions& options) {
@@ -95,7 +96,7 @@ absl::StatusOr<PerfFloor> MeasureVerbsFloor(const std::shared_ptr<Channel>& chan
                                   ? RunLatency(*client, {.time = options.duration}, floor)
                                   : RunMany(*client, plan, options.duration, floor);
   if (!status.ok()) return status;
-  // Of transfers of the size that was asked for.
+  // The time for transfers of the size that was asked for.
   const uint64_t bytes = std::max(plan.bytes, plan.answer_bytes);
   if (test.kind != Kind::kLatency) {
     floor.ran.time *= static_cast<double>(test.bytes) / static_cast<double>(bytes);

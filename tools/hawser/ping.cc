@@ -17,7 +17,7 @@
 namespace hawser::tool {
 namespace {
 
-// Answers of a server that does not have, or does not tell, its health. They took a round trip, too.
+// Answers of a server that has no health service, or does not say its health. They took a round trip, too.
 bool IsAnswer(absl::StatusCode code) {
   return code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kNotFound ||
          code == absl::StatusCode::kPermissionDenied || code == absl::StatusCode::kUnauthenticated;

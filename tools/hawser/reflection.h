@@ -17,10 +17,10 @@
 namespace hawser::tool {
 
 inline constexpr size_t kServicesMax = 10'000;
-// Of all services. A server can send methods that take no bytes.
+// In all services together. A server can send methods that take no bytes.
 inline constexpr size_t kMethodsMax = 100'000;
-// Of a message that is taken from a server: ReflectionOptions(). An honest one sends schemas in pieces of 256
-// KiB.
+// The largest message that is taken from a server: ReflectionOptions(). An honest server sends schemas in
+// pieces of 256 KiB.
 inline constexpr uint64_t kReflectionBytesMax = 4 << 20;
 
 // A service as the server lists it. Names are as the server sent them, of at most kNameBytesMax: escape them.

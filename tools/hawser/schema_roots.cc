@@ -35,7 +35,7 @@ absl::Status SchemaRoots::Add(const std::vector<uint64_t>& ids) {
   return absl::OkStatus();
 }
 
-// Of each field, method and reference: a server may name the same ones again and again.
+// One for each field, method and reference: a server may name the same ones again and again.
 bool SchemaRoots::Step() {
   if (steps_left_ > 0) --steps_left_;
   return steps_left_ > 0;

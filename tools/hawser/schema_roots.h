@@ -27,7 +27,7 @@ class SchemaRoots {
 
   // In the order of the references to them.
   const std::vector<uint64_t>& roots() const { return roots_; }
-  // Of the file that the first roots are from; if there is none, one that no file has.
+  // The id of the file that the first roots are from; if there is none, an id that no file has.
   uint64_t FileId() const;
 
   // Roots of one name are numbered: "Entry", "Entry2".

@@ -68,7 +68,7 @@ class Schemas {
   // NotFound: with what there is. InvalidArgument: several have a name that ends so. ResourceExhausted: the
   // services have more than 200,000 methods with those that they inherit.
   absl::StatusOr<capnp::InterfaceSchema::Method> FindMethod(absl::string_view name) const;
-  // Of an interface, struct, enum, constant or annotation, with the same rule.
+  // The id of an interface, struct, enum, constant or annotation, with the same rule.
   absl::StatusOr<uint64_t> FindNode(absl::string_view name) const;
 
   // Whether `name` is `full`, or the end of it behind a '.', ':' or '/'.

@@ -29,7 +29,7 @@ constexpr char kPlain[] = "\x1b[0m";
 constexpr char kClearLine[] = "\x1b[K";
 constexpr char kClearBelow[] = "\x1b[J";
 
-// A size that no terminal has: of one that does not tell the truth.
+// A size that no terminal has: one that says so is wrong.
 constexpr size_t kSideMax = 1000;
 
 sigset_t AllSignals() {

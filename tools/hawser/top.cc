@@ -35,7 +35,7 @@ constexpr absl::Duration kRetry = absl::Seconds(1);
 // Where no terminal gives another width.
 constexpr size_t kColumns = 100;
 
-// Of this machine, from some start on; nothing sets it, as absl::Now() is set.
+// The time of this machine from some start on. Unlike absl::Now(), it is never set.
 absl::Duration SteadyNow() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -122,7 +122,7 @@ class Top : public Command {
       auto taken = ScreenSignals::Take();
       if (!taken.ok()) return taken.status();
       signals = *std::move(taken);
-      // Lines of the log would spoil the screen, which tells what becomes of the connection.
+      // Lines of the log would spoil the screen, which says what becomes of the connection.
       SetLogSink([](LogSeverity, absl::string_view) {});
     }
     auto answer = Answer::New();
@@ -240,7 +240,7 @@ class Top : public Command {
       return Lose(session, snapshot.status(), what);
     }
     if (before_->Get().getTakenUnixNs() == snapshot->Get().getTakenUnixNs()) {
-      // When it was asked for, and not when it came: how old the snapshot was then is what tells.
+      // When it was asked for, and not when it came: what counts is how old the snapshot was then.
       const uint64_t left = left_;
       CountWithout(asked_at_);
       if (left == left_) return Draw(session);

@@ -36,7 +36,7 @@ std::string AbseilVersion() {
 #endif
 }
 
-// The file that `name` leads to, without its folder: the libraries of rdma-core tell their version nowhere
+// The file that `name` leads to, without its folder: the libraries of rdma-core say their version nowhere
 // else. Empty: none can be loaded.
 std::string FileOfLibrary(const char* name) {
   void* const library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);

@@ -10,7 +10,7 @@
 namespace hawser::tool {
 
 std::optional<WholeNumber> ToWholeNumber(absl::string_view text) {
-  constexpr size_t kDigitsMax = 20;  // Of 2^64 - 1.
+  constexpr size_t kDigitsMax = 20;  // 2^64 - 1 has so many.
   WholeNumber number;
   number.is_negative = absl::ConsumePrefix(&text, "-");
   const size_t e = text.find_first_of("eE");

@@ -31,8 +31,9 @@ class Environment {
   // Fills `bytes` with unpredictable bits, for session tokens.
   virtual void FillRandom(absl::Span<uint8_t> bytes);
 
-  // Blocks until `condition`, which `mutex` guards and of whose changes `changed` tells, or until `deadline`;
-  // returns the condition. This thread holds `mutex`, which is free meanwhile, and is on no poller.
+  // Blocks until `condition` is true, or until `deadline`, and returns the condition. `mutex` guards it, and
+  // `changed` is signaled when it changes. This thread holds `mutex`, which is free meanwhile, and is on no
+  // poller.
   virtual bool Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
                      absl::Time deadline);
 

@@ -55,7 +55,7 @@ class Control {
 
   // When the exchange in flight was sent; kNever if none is.
   int64_t waiting_since_ns() const { return waiting_since_ns_; }
-  // It has no operation: it was sent to tell credits, whatever the peer is doing.
+  // Whether the exchange in flight has no operation: it advertises credits, whatever the peer is doing.
   bool only_tells() const { return only_tells_; }
 
  private:
@@ -67,7 +67,7 @@ class Control {
   uint32_t peer_generation_ = 0;
   bool ping_ = false;
   bool going_away_ = false;
-  bool only_tells_ = false;  // Of the exchange in flight.
+  bool only_tells_ = false;  // The exchange in flight has no operation.
   int64_t waiting_since_ns_ = kNever;
 };
 

@@ -47,7 +47,7 @@ class CreditGiver {
 
   bool agreed() const { return agreed_; }
 
-  // Header::credits of every message to the peer, which is told by it once that is queued.
+  // Header::credits of every message to the peer: queuing a message advertises them.
   uint16_t given() const { return given_; }
   void OnAdvertised() { advertised_ = given_; }
   bool has_news() const { return advertised_ != given_; }

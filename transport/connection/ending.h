@@ -15,7 +15,7 @@
 namespace hawser::transport {
 
 // How a connection ends: it drains or breaks, its calls are ended, its work requests are flushed, and its
-// observer, the peer and the log are told.
+// observer, the peer and the log are notified.
 //
 //   Drain() -> no exchange is left: CloseIfDrained() -+-> the queue pair disconnects -> Settle(): OnLost(),
 //   Fail() -------------------------------------------+   and OnClosed() once all work requests are flushed

@@ -50,8 +50,8 @@ void Keepalive::OnControlAck() {
 
 int64_t Keepalive::SilentUntilNs() const {
   // An early ping does not shorten the peer's time, unless the peer has never sent anything: such a peer uses
-  // our memory for nothing. A control request that only tells credits does not shorten it either, because
-  // this side may send one at any time, even just after the peer's last message.
+  // our memory for nothing. A control request that only advertises credits does not shorten it either,
+  // because this side may send one at any time, even just after the peer's last message.
   const bool at_once = (source_.heard() && !control_.only_tells()) || source_.awaits_first_message();
   const int64_t last_ns =
       at_once ? last_receive_ns_ : After(last_receive_ns_, port_.options().keepalive_interval);

@@ -43,12 +43,12 @@ class Opening final : Prover::Client {
   static uint32_t FeaturesToAccept(Poller& poller, const Handshake& hello);
   // Limits `options` to what the peer uses, so that the rest costs no memory.
   static ConnectionOptions Limited(ConnectionOptions options, const Handshake& hello);
-  // What a peer is told if a connection for it could not be created because of `why`.
+  // The status for a peer if a connection for it could not be created because of `why`.
   static absl::Status WhyNotAccepted(Poller& poller, const absl::Status& why);
 
   // First. `events`: what the queue pair notifies. Not OK: nothing was created.
   absl::Status CreateQueuePair(const Security& security, fabric::ConnectionHandler& events);
-  // Then one of these. Accept() tells the peer, too, why it has failed.
+  // Then one of these. If Accept() fails, it says why to the peer, too.
   void Dial(const SocketAddress& address, const Handshake& hello, absl::Duration connect_timeout,
             const Security& security);
   void Accept(PeerRequest& request, const SessionToken& session);

@@ -8,7 +8,7 @@
 
 namespace hawser::transport {
 
-// A connect over the fabric without TLS, which is rejected: the rejection tells the port. Owned by `home_`.
+// A connect over the fabric without TLS, which is rejected: the rejection names the port. Owned by `home_`.
 class Prover::Asking final : public SilentConnection {
  public:
   explicit Asking(std::shared_ptr<Prover> prover)
@@ -48,7 +48,7 @@ class Prover::Asking final : public SilentConnection {
     if (private_data.empty()) return Notify(WithoutReason(why));
     const absl::StatusOr<uint16_t> port = DecodeProofPort(private_data);
     if (!port.ok() || *port != 0) return Notify(port);
-    // The dialed port is no substitute. The rejection is not authenticated: a program that tells no port, and
+    // The dialed port is no substitute. The rejection is not authenticated: a program that names no port, and
     // passes TLS on to an older server, would get a proof that is not bound.
     const absl::Status reason = DecodeRejection(private_data);
     if (!absl::IsUnauthenticated(reason)) return Notify(reason);
@@ -106,7 +106,7 @@ class Prover::Dialing final : public SilentConnection {
     if ((answer->features & kFeatureBoundProof) != 0) {
       proof->bound_to = Dialed{prover_->address_, prover_->tls_address_};
     } else if (prover_->asked_) {
-      // The rejection that told the port is not authenticated. It may name the port of another server, for a
+      // The rejection that named the port is not authenticated. It may name the port of another server, for a
       // program that passes the proof on to that server.
       return Fail(absl::UnauthenticatedError(
           "what listens there binds no proof to where it was dialed, as each server that tells a port does"));

@@ -19,7 +19,7 @@ namespace hawser::transport {
 
 // The client's TLS connection over TCP that gives the proof for one connection over RDMA. Where that fabric
 // takes its ports from TCP (fabric::Fabric::takes_ports_of_tcp()), it first asks the server, over that
-// fabric, for the TCP port: once, and nothing that it is told later leads it elsewhere. The TLS connection
+// fabric, for the TCP port: once, and no later answer leads it elsewhere. The TLS connection
 // stays up until Abandon(): the proof is good that long. If it is lost before, the server refuses the
 // connection over RDMA, and says why.
 // Thread:   on `home`, the poller of the RDMA connection; the TLS connection has a poller of another runtime.
@@ -34,8 +34,8 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   class Client {
    public:
     // Once, perhaps inside Start(). Unauthenticated: one side does not trust the other, or the server would
-    // not bind the proof to where it was dialed although it was asked for the port, or tells no port.
-    // InvalidArgument: it has told an impossible one. Other errors: as of connecting over TCP.
+    // not bind the proof to where it was dialed although it was asked for the port, or names no port.
+    // InvalidArgument: it has named an impossible one. Other errors: as of connecting over TCP.
     virtual void OnProof(absl::StatusOr<Result> result) = 0;
 
    protected:
@@ -56,7 +56,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   class Dialing;
   class Asking;
 
-  // The port that the server has told, or why there is none.
+  // The port that the server has named, or why there is none.
   void OnPort(absl::StatusOr<uint16_t> port);
   // On the poller of the TLS connection.
   void Dial();
@@ -64,7 +64,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   void Notify(absl::StatusOr<Result> result);
 
   Poller& home_;
-  Poller& poller_;  // Of the TLS connection.
+  Poller& poller_;  // That of the TLS connection.
   const SocketAddress address_;
   const SocketAddress local_address_;
   const Role role_;
@@ -72,7 +72,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   // These three are constant once the TLS connection is dialed.
   absl::Duration timeout_;
   SocketAddress tls_address_;
-  bool asked_ = false;          // The server has told the port of `tls_address_`, and has to bind the proof.
+  bool asked_ = false;          // The server has named the port of `tls_address_`, and has to bind the proof.
   const Security security_;     // With its runtimes, whose pollers are used here.
   Asking* asking_ = nullptr;    // On `home_`.
   Client* client_;              // On `home_`. Null: it is not called any more.

@@ -46,7 +46,7 @@ namespace transport {
 //           LogLevel() is not.
 bool TryLog(LogSeverity severity, absl::string_view text);
 
-// Likewise; a lost line is counted, and a later line tells how many there were.
+// Likewise; counts a lost line, and a later line says how many there were.
 void Log(LogSeverity severity, absl::string_view text);
 
 }  // namespace transport

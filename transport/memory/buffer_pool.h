@@ -78,7 +78,7 @@ inline constexpr size_t kReserveBytes = 128 * kReservedBufferBytes;
 enum class Shortage : uint8_t {
   kGrowing,   // More is being registered on another thread. A waiter is notified when that is done.
   kAtLimit,   // BufferPoolOptions::limit_bytes are in use. A waiter is notified when enough may be free.
-  kRefused,   // The system has none, or memlock is too small. Nothing tells when that changes: try again
+  kRefused,   // The system has none, or memlock is too small. Nothing notifies when that changes: try again
               // after a while (100 ms, say).
   kTooLarge,  // CanEverHold() is false.
 };
@@ -174,7 +174,7 @@ class BufferPool {
   void GiveBackIdle();
 
   BufferPoolStats stats() const;
-  // Of the sizes of which there are any, the smallest first. The counts are taken one after the other.
+  // The sizes of which there are any buffers, the smallest first. Reads the counts one after the other.
   std::vector<BufferClassStats> classes() const;
 
   // BufferPoolOptions::idle, or what that is by default with this pool's fabric.

@@ -62,7 +62,7 @@ class BufferPool::Core {
   internal::Block* GrowBySlab(size_t size_class, Shortage& why);
   internal::Block* GrowElsewhere(size_t size_class, Shortage& why);
 
-  // Of this pool, and of the poller that this thread is on; or null.
+  // The cache for buffers of this pool on the poller that this thread is on; or null.
   BufferCache* CacheHere(size_t size_class) const;
   internal::Block* TakeCached(size_t size_class);
   bool Cache(internal::Block* block);

@@ -31,8 +31,8 @@ class PoolWorker {
   bool available() const { return available_.load(std::memory_order_relaxed); }
 
   // Asks for a slab of the class, unless one is on its way: kGrowing. The classes that are cut from parts
-  // share slabs, so they count as one class here. Waiters for the class are told when the slab is there or
-  // was refused. kRefused to every caller for 50 ms after it was, so that several waiters for the class do
+  // share slabs, so they count as one class here. Waiters for the class are notified when the slab is there
+  // or was refused. kRefused to every caller for 50 ms after it was, so that several waiters for the class do
   // not cause requests to the system without end.
   Shortage RequestGrowth(size_t size_class);
   // Asks for SlabStore::GrowAhead(), behind all that is needed now. No effect for 50 ms after that was

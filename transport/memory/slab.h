@@ -56,7 +56,7 @@ struct Slab {
   uint32_t quarter_shift = 0;  // A quarter of its blocks are 1 << quarter_shift.
   std::unique_ptr<internal::Block[]> blocks;
 
-  // Of the SlabList that it is in.
+  // The SlabList that it is in uses these.
   uint32_t made = 0;  // Blocks that were ever taken.
   uint32_t used = 0;  // Blocks that are leased.
   internal::Block* free = nullptr;

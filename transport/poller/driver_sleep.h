@@ -8,8 +8,8 @@
 
 namespace hawser::transport {
 
-// What the thread that drives a poller and the threads that post to it tell each other about its sleep: until
-// when it sleeps, and when the next timer is due. The driver announces its sleep before it looks for work the
+// What the thread that drives a poller and the threads that post to it share about its sleep: until when it
+// sleeps, and when the next timer is due. The driver announces its sleep before it looks for work the
 // last time; a thread that has work for it looks for the announcement afterwards, and wakes it.
 // Thread:   as said for each method.
 // Lifetime: part of its Poller.

@@ -32,7 +32,7 @@ struct InRing;
 struct ReadLane final : ListLink<InHostLane> {
   ReadAccount* account = nullptr;
   IntrusiveList<AnnouncedMessage, InAdmission> waiting;  // In the order of their announcements.
-  uint64_t unposted_bytes = 0;  // Of admitted messages: bytes for which no READ was queued.
+  uint64_t unposted_bytes = 0;  // Bytes of admitted messages for which no READ was queued.
 };
 
 // The connections of one host to this poller.
@@ -127,7 +127,7 @@ class ReadAccount final : public ListLink<InHolders> {
   ReadHost* host_ = nullptr;  // Null before the first large message.
   std::array<ReadLane, 2> lanes_;
   uint64_t held_bytes_ = 0;    // Sinks of admitted messages, until Release().
-  uint64_t unread_bytes_ = 0;  // Of these, bytes that have not arrived.
+  uint64_t unread_bytes_ = 0;  // Those that have not arrived.
   uint64_t read_bytes_ = 0;    // Bytes that have ever arrived.
   // At the last look of the watch, by its number.
   uint64_t look_ = 0;
@@ -236,7 +236,7 @@ class ReadAdmission final : ReadLedger::Member {
 
   PollerServices& poller_;
   ReadLedger& ledger_;
-  const std::array<double, 2> shares_;  // Of the two lanes.
+  const std::array<double, 2> shares_;  // The share of each lane.
   absl::flat_hash_map<PeerHost, std::unique_ptr<ReadHost>> hosts_;
   std::array<IntrusiveList<ReadHost::Lane, InRing>, 2> rings_;  // Hosts that wait, in turn.
   IntrusiveList<ReadAccount, InHolders> holders_;               // With unread bytes; the oldest first.
@@ -246,7 +246,7 @@ class ReadAdmission final : ReadLedger::Member {
   size_t refused_bytes_ = 0;  // The least of free memory that lets one of those that wait go on.
   Shortage why_ = Shortage::kAtLimit;
   bool misses_ = false;         // A message waits for what others hold, not only for the pool to grow.
-  bool said_misses_ = false;    // The ledger has been told so.
+  bool said_misses_ = false;    // The ledger counts it.
   bool awaiting_ = false;       // The pool will notify news_.
   bool notify_others_ = false;  // Memory was released that other members may wait for.
   uint64_t passes_ = 0;

@@ -26,8 +26,9 @@ class ReadLedger {
   struct Host {
     PeerHost key;
     size_t users = 0;
-    uint64_t held_bytes = 0;  // Of announced messages.
-    // Of responses that were granted to it and that it has not released. Changes without the ledger's lock.
+    uint64_t held_bytes = 0;  // For announced messages.
+    // The bytes of responses that were granted to it and that it has not released. Changes without the
+    // ledger's lock.
     std::atomic<uint64_t> response_bytes{0};
   };
 
@@ -88,7 +89,7 @@ class ReadLedger {
   void ReleaseResponse(Host& host, uint64_t bytes) {
     host.response_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   }
-  // Of announced messages and responses.
+  // Its bytes of announced messages and of responses.
   uint64_t HeldBy(const Host& host) {
     absl::MutexLock lock(&mutex_);
     return host.held_bytes + host.response_bytes.load(std::memory_order_relaxed);
@@ -109,7 +110,7 @@ class ReadLedger {
   // tried since, because its poller may be held. If the sum is not 0, or `is_short` (memory is missed
   // elsewhere), it is `at_least` that much.
   uint64_t ClaimMissing(int64_t then_ns, bool is_short = false, uint64_t at_least = 0);
-  // Of what was claimed, `bytes` were not found, or have returned.
+  // `bytes` of those that were claimed were not found, or have returned.
   void Unclaim(uint64_t bytes);
 
  private:

@@ -167,7 +167,7 @@ absl::StatusOr<uint16_t> DecodeProofPort(absl::string_view rejection) {
       return absl::InvalidArgumentError("the peer's rejection was cut short");
     }
     const absl::string_view value = tail.substr(kTailPrefixBytes, Bytes(tail)[1]);
-    if (tail[0] != kTailOfProofPort) {  // Of a later version.
+    if (tail[0] != kTailOfProofPort) {  // A later version has it.
       tail.remove_prefix(kTailPrefixBytes + value.size());
       continue;
     }

@@ -65,8 +65,8 @@ struct Handshake {
   uint16_t slots = 0;
   uint32_t receive_buffer_bytes = 0;
   uint64_t message_bytes_max = 0;
-  // Of an accept: the new session. Of a reverse connect or a probe, and of the proofs for them: the session
-  // it belongs to.
+  // In an accept: the new session. In a reverse connect, in a probe and in the proofs for them: the session
+  // that they belong to.
   SessionToken session = {};
 };
 inline constexpr size_t kHandshakeBytes = 44;
@@ -97,10 +97,10 @@ absl::Status DecodeRejection(absl::string_view data);
 // rejects with a reason, so the peer's program ended, or the kernel of its machine found no listener.
 absl::Status WithoutReason(const absl::Status& why);
 
-// The port that a rejection tells; 0: it tells none. InvalidArgument: it tells one that no server of ours
+// The port that a rejection names; 0: it names none. InvalidArgument: it names one that no server of ours
 // has.
 absl::StatusOr<uint16_t> DecodeProofPort(absl::string_view rejection);
-// Below are the ports of the system's services: what this side is told must not lead it there.
+// Below are the ports of the system's services: no rejection may lead this side there.
 inline constexpr uint16_t kProofPortMin = 1024;
 
 // The peer refused the connection, and said so: the text has kRejected. What this side lacks itself says

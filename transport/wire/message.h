@@ -281,7 +281,7 @@ class IncomingMessage {
   void DropSink();
   void BeginToRead(const capnp::ReaderOptions& options);
   [[gnu::noinline]] capnp::_::StructReader ReadRootOutside(const capnp::ReaderOptions& options);
-  // Of a message that has one, not empty and aligned; otherwise null.
+  // The segment, if the message has one only and it is not empty and aligned; otherwise null.
   kj::ArrayPtr<const capnp::word> OnlySegment() const;
   kj::ArrayPtr<const capnp::word> words(size_t number) const {
     if (number >= segments_.size()) return nullptr;

@@ -35,7 +35,7 @@ struct ConnectionOptions {
   // A server that has been busy in this way for so long is taken for dead after all; 0: it gets no more than
   // `keepalive_timeout`. Infinite: for as long as it is busy.
   absl::Duration busy_timeout = absl::Minutes(2);
-  // Of the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a
+  // For the side that connects: the address of this machine to come from, "10.0.0.1" or "fd00::1", which on a
   // machine with several NICs says which one. Empty: the route to the peer decides.
   std::string local_address = {};
 };
@@ -59,7 +59,7 @@ enum class RdmaGrants {
   // process that guesses the key can READ the same, until the call ends.
   kShared,  // The key that the pool's memory has anyway: nothing per message. (Over iWARP the receiver still registers what it
   // READs into.) Every peer of the process on that device, also one of another runtime, can READ all
-  // memory of the runtime's pool, at any time, once a large message has told it a key: what others send
+  // memory of the runtime's pool, at any time, once a large message has given it a key: what others send
   // and receive, what was sent before, and what the program keeps in buffers of the pool. Only
   // where all peers may know all of that.
 };
@@ -87,10 +87,10 @@ struct PollerOptions {
   // room for small calls beside bulk transfers. One READ, of up to 256 KiB, may be outstanding whatever this
   // is.
   uint64_t read_bytes_max = 8 << 20;
-  // Of the memory that is free or its own already, what one peer host may hold for large messages; 0 to 1:
-  // those that it has announced and that are not answered yet, and responses that it has not released. Short
-  // ones (up to 4 MiB) that it has announced may go three quarters of the way beyond. See ReadAdmission and
-  // ResponseWatch.
+  // What one peer host may hold for large messages, as a part, 0 to 1, of the memory that is free or its own
+  // already. It holds memory for messages that it has announced and that are not answered yet, and for
+  // responses that it has not released. Short messages (up to 4 MiB) that it has announced may go three
+  // quarters of the way beyond. See ReadAdmission and ResponseWatch.
   double host_memory_share = 0.8;
 };
 

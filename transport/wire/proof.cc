@@ -28,7 +28,7 @@ constexpr size_t kAcceptCodeBytes = 32;
 constexpr size_t kProvenAcceptBytes = kHandshakeBytes + kAcceptCodeBytes;
 static_assert(kProvenAcceptBytes <= fabric::kAcceptPrivateDataMax);
 
-constexpr size_t kLengthAt = 4;  // Of the handshake.
+constexpr size_t kLengthAt = 4;  // Where the length of the handshake is.
 
 template <typename End>
 absl::StatusOr<Proof> Export(End& end) {

@@ -77,7 +77,7 @@ class ProofTable {
   struct Claim {
     tls::Secret key;
     std::shared_ptr<const PeerIdentity> identity;
-    Role role = Role::kForward;  // Of the connection that is proved.
+    Role role = Role::kForward;  // The role of the connection that is proved.
     SessionToken session = {};
     SocketAddress peer;
     // This side's end of the TLS session, if the proof is bound: it is good only for a connect that was

@@ -32,11 +32,11 @@ inline constexpr uint16_t kControlSlot = 0xffff;
 
 struct Header {
   Kind kind = Kind::kRequest;
-  uint8_t envelope_words = 0;  // Of 8 bytes; at most kEnvelopeMax / 8.
+  uint8_t envelope_words = 0;  // In words of 8 bytes; at most kEnvelopeMax / 8.
   uint16_t slot = 0;
   uint32_t generation = 0;
   uint32_t timeout_us = 0;  // kRequest: how long the caller waits; kNoTimeout: for ever. Otherwise 0.
-  // Of the segment table, at most kSegmentsMax; kControl: of the ops, at most kControlOpsMax.
+  // How many the segment table has, at most kSegmentsMax; kControl: how many ops, at most kControlOpsMax.
   uint16_t entries = 0;
   // See credits.h; kReturn: 0. Parse() does not know which values are right on a connection.
   uint16_t credits = 0;

@@ -48,8 +48,8 @@ class GrantTable {
     bool active = false;
   };
 
-  // Where the peer is told that the grant begins. It comes from the rkey alone. It is not 0, as that of an
-  // inline segment is; the ranges of two grants do not overlap; and no sum with a length wraps.
+  // The address at which the grant begins for the peer. It comes from the rkey alone. It is not 0, which is
+  // that of an inline segment; the ranges of two grants do not overlap; and no sum with a length wraps.
   static uint64_t AddressOf(uint32_t rkey) { return uint64_t{rkey} << 32; }
 
   const Grant* Find(uint32_t rkey) const;
