@@ -1,6 +1,8 @@
 #ifndef HAWSER_BASE_CHECK_H_
 #define HAWSER_BASE_CHECK_H_
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -20,10 +22,23 @@
     }                                                                                 \
   } while (false)
 
+// HAWSER_SUBTRACT(count, amount): count -= amount, for a counter that must not go below 0. If it would, the
+// process aborts likewise: "CHECK failed: held_bytes_ >= bytes: 4096 >= 8192".
+#define HAWSER_SUBTRACT(count, amount) \
+  ::hawser::internal::Subtract(count, amount, __FILE__, __LINE__, #count " >= " #amount)
+
 namespace hawser::internal {
 
 [[noreturn, gnu::cold]] void CheckFailed(const char* file, int line, const char* condition,
                                          absl::string_view values);
+
+template <typename Count>
+void Subtract(Count& count, std::type_identity_t<Count> amount, const char* file, int line,
+              const char* condition) {
+  if (count < amount) [[unlikely]]
+    CheckFailed(file, line, condition, absl::StrCat(count, " >= ", amount));
+  count -= amount;
+}
 
 }  // namespace hawser::internal
 

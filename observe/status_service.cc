@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "hawser/base/check.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/json.h"
@@ -232,7 +233,7 @@ kj::Promise<void> StatusService::Answer(Response& response, Result result, bool 
   auto body = kj::heap<std::string>(std::move(result.body));
   kj::Own<kj::AsyncOutputStream> out = response.send(result.code, result.name, headers, body->size());
   answer_bytes_ += body->size();
-  auto sent = kj::defer([this, bytes = body->size()] { answer_bytes_ -= bytes; });
+  auto sent = kj::defer([this, bytes = body->size()] { HAWSER_SUBTRACT(answer_bytes_, bytes); });
   auto written = out->write(body->data(), body->size());
   return written.attach(kj::mv(out), kj::mv(body), kj::mv(sent));
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "hawser/base/check.h"
 #include "hawser/rpc/wire/alarm.h"
 
 namespace hawser::internal {
@@ -77,7 +78,7 @@ void FirstResult::OnEnd(absl::StatusOr<transport::IncomingMessagePtr>&& message,
   std::shared_ptr<Alarm> alarm;
   {
     absl::MutexLock lock(&mutex_);
-    --under_way_;
+    HAWSER_SUBTRACT(under_way_, 1);
     if (!has_reply_) {
       has_reply_ = message.ok();
       result_ = {std::move(message), limits};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/fork.h"
 #include "hawser/rpc/wire/background.h"
 
@@ -69,7 +70,8 @@ bool Resolver::TakeNext(std::string* key, transport::Uri* uri) {
     *uri = at->second.uri;
     return true;
   }
-  if (--threads_ == 0) thread_ended_.SignalAll();
+  HAWSER_SUBTRACT(threads_, 1);
+  if (threads_ == 0) thread_ended_.SignalAll();
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 
 namespace hawser::internal {
 namespace {
@@ -94,19 +95,23 @@ absl::Status Admission::Admit(const Place& place) {
 }
 
 void Admission::Close(const Place& place) {
-  --open_;
-  --by_host_[place.host].open;
+  HAWSER_SUBTRACT(open_, 1);
+  HAWSER_SUBTRACT(by_host_[place.host].open, 1);
 }
 
 void Admission::Release(const Place& place) {
-  --places_;
+  HAWSER_SUBTRACT(places_, 1);
   Memory& memory = memory_[place.pool];
-  memory.receive_bytes -= place.receive_bytes;
+  HAWSER_SUBTRACT(memory.receive_bytes, place.receive_bytes);
   const auto held = memory.by_host.find(place.host);
-  held->second -= place.receive_bytes;
+  HAWSER_CHECK(held != memory.by_host.end(), "no receives of this host, but of ", memory.by_host.size(),
+               " others");
+  HAWSER_SUBTRACT(held->second, place.receive_bytes);
   if (held->second == 0) memory.by_host.erase(held);
   const auto of_host = by_host_.find(place.host);
-  if (--of_host->second.places == 0) by_host_.erase(of_host);
+  HAWSER_CHECK(of_host != by_host_.end(), "no places of this host, but of ", by_host_.size(), " others");
+  HAWSER_SUBTRACT(of_host->second.places, 1);
+  if (of_host->second.places == 0) by_host_.erase(of_host);
 }
 
 Admission::Newcomer* Admission::AddNewcomer(Newcomer& newcomer, const Place& place) {

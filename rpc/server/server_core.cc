@@ -168,7 +168,7 @@ void ServerCore::EndSetUp() {
   {
     absl::MutexLock lock(&mutex_);
     if (set_ups_ > 1 || phase_ != Phase::kServing) {
-      --set_ups_;
+      HAWSER_SUBTRACT(set_ups_, 1);
       return;
     }
     unused = pollers_.TakeUnused(listeners_);
@@ -180,7 +180,8 @@ void ServerCore::EndSetUp() {
   ServerPollers::DestroyUnused(std::move(unused));
   status.reset();  // Without the lock, which its source takes. It reads the methods.
   absl::MutexLock lock(&mutex_);
-  if (--set_ups_ > 0 || listened_ || !has_built_ins_) return;
+  HAWSER_SUBTRACT(set_ups_, 1);
+  if (set_ups_ > 0 || listened_ || !has_built_ins_) return;
   // A client may have come to an address that was given up again. Its poller has counts for each method.
   if (pollers_.serves()) return;
   // Nothing listens, so no front desk gives a client to a poller meanwhile, which would count these methods.

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/describe_errno.h"
 #include "hawser/base/fork.h"
 #include "hawser/base/mutex.h"
@@ -88,7 +89,8 @@ void NotifyServing(absl::string_view address) {
 void NotifyStopping() {
   {
     MutexLock lock(servers.Get().mutex);
-    if (--servers.Get().serving != 0) return;
+    HAWSER_SUBTRACT(servers.Get().serving, 1);
+    if (servers.Get().serving != 0) return;
   }
   Notify("STOPPING=1\nSTATUS=draining\n");
 }

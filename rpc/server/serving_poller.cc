@@ -1,6 +1,7 @@
 #include "hawser/rpc/server/serving_poller.h"
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/rpc/wire/background.h"
 
 namespace hawser::internal {
@@ -34,8 +35,10 @@ ServingPoller::Queue ServingPoller::StartWaiting(const PeerHost& host) {
 
 void ServingPoller::StopWaiting(const PeerHost& host) {
   absl::MutexLock lock(&mutex_);
-  --waiting_;
+  HAWSER_SUBTRACT(waiting_, 1);
   const auto found = waiting_of_host_.find(host);
+  HAWSER_CHECK(found != waiting_of_host_.end(), "no connection of this host waits, but ", waiting_,
+               " others");
   if (--found->second == 0) waiting_of_host_.erase(found);
 }
 

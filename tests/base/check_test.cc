@@ -22,5 +22,13 @@ TEST(CheckTest, SuccessEvaluatesTheConditionOnceAndNoValues) {
   EXPECT_EQ(values, 0);
 }
 
+TEST(CheckTest, ACounterThatWouldGoBelowZeroIsNamedWithItsValue) {
+  size_t held_bytes = 4096;
+  HAWSER_SUBTRACT(held_bytes, 4000);
+  EXPECT_EQ(held_bytes, 96u);
+  EXPECT_DEATH(HAWSER_SUBTRACT(held_bytes, 100),
+               "check_test.cc:[0-9]+: CHECK failed: held_bytes >= 100: 96 >= 100");
+}
+
 }  // namespace
 }  // namespace hawser

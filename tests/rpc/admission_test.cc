@@ -61,6 +61,18 @@ TEST_F(AdmissionTest, ReceivesLeaveAQuarterOfThePoolToMessages) {
   EXPECT_THAT(admission.Admit(From("10.0.0.2")), IsOk());
 }
 
+using AdmissionDeathTest = AdmissionTest;
+
+TEST_F(AdmissionDeathTest, APlaceIsReleasedTwice) {
+  Admission admission({});
+  ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());
+  ASSERT_THAT(admission.Admit(From("10.0.0.2")), IsOk());
+  for (const char* host : {"10.0.0.1", "10.0.0.2"}) admission.Close(From(host));
+  admission.Release(From("10.0.0.1"));
+  EXPECT_DEATH(admission.Release(From("10.0.0.1")), "no receives of this host, but of 1 others");
+  EXPECT_DEATH(admission.Close(From("10.0.0.1")), "open_ >= 1: 0 >= 1");
+}
+
 TEST_F(AdmissionTest, AClosedConnectionHasItsPlaceUntilItIsReleased) {
   Admission admission({.connections_max = 2, .connections_per_host_max = 1});
   ASSERT_THAT(admission.Admit(From("10.0.0.1")), IsOk());

@@ -38,6 +38,17 @@ class ReadLedgerTest : public ::testing::Test {
   ReadLedger::Refusal refusal_;
 };
 
+using ReadLedgerDeathTest = ReadLedgerTest;
+
+TEST_F(ReadLedgerDeathTest, MoreIsReleasedThanWasLent) {
+  ReadLedger::Host& host = ledger_.Join(PeerHost());
+  const Lease lease = ledger_.Lend(host, kMiB, 0.5, refusal_);
+  ASSERT_TRUE(lease);
+  EXPECT_DEATH(ledger_.Release(host, kMiB + 1, first_), "host.held_bytes >= bytes: 1048576 >= 1048577");
+  ledger_.Release(host, kMiB, first_);
+  ledger_.Part(host);
+}
+
 TEST_F(ReadLedgerTest, AHostHoldsItsShareOfWhatIsFreeOrItsOwn) {
   ReadLedger::Host& host = ledger_.Join(PeerHost());
   ASSERT_EQ(&ledger_.Join(PeerHost()), &host) << "two pollers, one host";

@@ -3,6 +3,7 @@
 #include <bit>
 #include <mutex>
 
+#include "hawser/base/check.h"
 #include "hawser/transport/memory/size_class.h"
 
 namespace hawser::transport {
@@ -59,13 +60,13 @@ bool SlabList::Return(Block* block, Slab*& part) {
   part = nullptr;
   block->next_free = slab->free;
   slab->free = block;
-  --slab->used;
-  --use_.taken;
+  HAWSER_SUBTRACT(slab->used, 1);
+  HAWSER_SUBTRACT(use_.taken, 1);
   Regroup(slab);
   if (slab->used != 0) return false;
   if (slab->part_of != nullptr) {
     part = slab;
-    use_.buffers -= slab->block_count;
+    HAWSER_SUBTRACT(use_.buffers, slab->block_count);
     Unlink(slab);
     return true;
   }
@@ -92,7 +93,7 @@ Slab* SlabList::TakeIdle(size_t bytes_min, size_t bytes_max, bool marked_only) {
   std::lock_guard<Mutex> lock(mutex_);
   Slab* const slab = FindIdle(bytes_min, bytes_max, marked_only);
   if (slab == nullptr) return nullptr;
-  use_.buffers -= slab->block_count;
+  HAWSER_SUBTRACT(use_.buffers, slab->block_count);
   Unlink(slab);
   busy_bytes_->fetch_add(slab->size_bytes, std::memory_order_seq_cst);
   return slab;
@@ -157,7 +158,7 @@ void SlabList::Link(Slab* slab, uint32_t group) {
 }
 
 void SlabList::Unlink(Slab* slab) {
-  if (slab->group == kIdle && slab->size_bytes > kSlabBytes) --larger_idle_;
+  if (slab->group == kIdle && slab->size_bytes > kSlabBytes) HAWSER_SUBTRACT(larger_idle_, 1);
   if (slab->next != nullptr) slab->next->previous = slab->previous;
   (slab->previous != nullptr ? slab->previous->next : groups_[slab->group]) = slab->next;
 }

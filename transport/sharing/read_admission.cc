@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "hawser/base/check.h"
+
 namespace hawser::transport {
 namespace {
 
@@ -111,8 +113,8 @@ void ReadAdmission::OnWithdrawn() {
 void ReadAdmission::OnReadQueued(AnnouncedMessage& message, uint64_t bytes) {
   const size_t index = LaneOf(message);
   ReadLane& lane = message.account_->lanes_[index];
-  message.unposted_bytes_ -= bytes;
-  lane.unposted_bytes -= bytes;
+  HAWSER_SUBTRACT(message.unposted_bytes_, bytes);
+  HAWSER_SUBTRACT(lane.unposted_bytes, bytes);
   if (lane.linked() || lane.waiting.empty()) return;
   Place(lane, index);
   if (lane.linked()) PumpSoon();
@@ -120,8 +122,8 @@ void ReadAdmission::OnReadQueued(AnnouncedMessage& message, uint64_t bytes) {
 
 void ReadAdmission::OnRead(AnnouncedMessage& message, uint64_t bytes) {
   ReadAccount& account = *message.account_;
-  message.unread_bytes_ -= bytes;
-  account.unread_bytes_ -= bytes;
+  HAWSER_SUBTRACT(message.unread_bytes_, bytes);
+  HAWSER_SUBTRACT(account.unread_bytes_, bytes);
   account.read_bytes_ += bytes;
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
@@ -130,7 +132,7 @@ void ReadAdmission::OnReadsEnded(AnnouncedMessage& message) {
   if (message.unposted_bytes_ != 0) OnReadQueued(message, message.unposted_bytes_);
   if (message.unread_bytes_ == 0) return;
   ReadAccount& account = *message.account_;
-  account.unread_bytes_ -= message.unread_bytes_;
+  HAWSER_SUBTRACT(account.unread_bytes_, message.unread_bytes_);
   message.unread_bytes_ = 0;
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
@@ -144,7 +146,7 @@ HeldByHost ReadAdmission::Detach(AnnouncedMessage& message) {
   if (!message.holds_memory_) return held;
   OnReadsEnded(message);
   message.holds_memory_ = false;
-  message.account_->held_bytes_ -= message.sink_bytes_;
+  HAWSER_SUBTRACT(message.account_->held_bytes_, message.sink_bytes_);
   held.admission_ = this;
   held.host_ = message.account_->host_;
   held.bytes_ = message.sink_bytes_;
@@ -157,7 +159,8 @@ void ReadAdmission::Leave(ReadHost& host, uint64_t bytes) {
     if (ledger_.Release(*host.held, bytes, *this)) notify_others_ = true;
     PumpSoon();
   }
-  if (--host.owners != 0) return;
+  HAWSER_SUBTRACT(host.owners, 1);
+  if (host.owners != 0) return;
   const PeerHost key = host.held->key;
   ledger_.Part(*host.held);
   hosts_.erase(key);

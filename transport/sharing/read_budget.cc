@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hawser/base/check.h"
+
 namespace hawser::transport {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr int64_t kAverageOver = 8;
 // ---- ReadShare
 
 ReadShare::~ReadShare() {
-  budget_.taken_bytes_ -= counted_bytes_;
+  HAWSER_SUBTRACT(budget_.taken_bytes_, counted_bytes_);
   if (budget_.served_ == this) budget_.served_ = nullptr;
 }
 
@@ -47,11 +49,11 @@ void ReadShare::Return(uint64_t bytes) {
   const int64_t took_ns = now_ns - std::exchange(moved_ns_, now_ns);
   const int64_t stall_ns = budget_.stall_ns();
   budget_.read_ns_ += (std::min(took_ns, 2 * stall_ns) - budget_.read_ns_) / kAverageOver;
-  --outstanding_;
+  HAWSER_SUBTRACT(outstanding_, 1);
   const uint64_t uncounted = std::min(bytes, uncounted_bytes_);
   uncounted_bytes_ -= uncounted;
-  counted_bytes_ -= bytes - uncounted;
-  budget_.taken_bytes_ -= bytes - uncounted;
+  HAWSER_SUBTRACT(counted_bytes_, bytes - uncounted);
+  HAWSER_SUBTRACT(budget_.taken_bytes_, bytes - uncounted);
   if (took_ns <= stall_ns) {
     moves_ = true;
     window_ = std::min(depth_, window_ + 1);
@@ -82,7 +84,7 @@ bool ReadBudget::ReclaimStalled() {
     share->ListLink<InReadOrder>::Unlink();
     share->moves_ = false;
     share->window_ = 1;
-    taken_bytes_ -= share->counted_bytes_;
+    HAWSER_SUBTRACT(taken_bytes_, share->counted_bytes_);
     share->uncounted_bytes_ += std::exchange(share->counted_bytes_, 0);
     any = true;
   }

@@ -29,7 +29,8 @@ ReadLedger::Host& ReadLedger::Join(const PeerHost& key) {
 
 void ReadLedger::Part(Host& host) {
   absl::MutexLock lock(&mutex_);
-  if (--host.users != 0) return;
+  HAWSER_SUBTRACT(host.users, 1);
+  if (host.users != 0) return;
   const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
   HAWSER_CHECK(host.held_bytes == 0 && responses == 0, "a host left that holds ", host.held_bytes,
                " bytes of announced messages and ", responses, " of responses");
@@ -60,8 +61,8 @@ Lease ReadLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusa
 
 bool ReadLedger::Release(Host& host, uint64_t bytes, const Member& by) {
   absl::MutexLock lock(&mutex_);
-  host.held_bytes -= bytes;
-  held_bytes_ -= bytes;
+  HAWSER_SUBTRACT(host.held_bytes, bytes);
+  HAWSER_SUBTRACT(held_bytes_, bytes);
   return OthersMiss(by);
 }
 
@@ -121,7 +122,7 @@ uint64_t ReadLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_le
 
 void ReadLedger::Unclaim(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  claimed_bytes_ -= bytes;
+  HAWSER_SUBTRACT(claimed_bytes_, bytes);
 }
 
 }  // namespace hawser::transport

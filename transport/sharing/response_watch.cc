@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/sharing/read_admission.h"
 
 namespace hawser::transport {
@@ -50,8 +51,8 @@ void ResponseAccount::OnGranted(const Bytes& bytes) {
 
 void ResponseAccount::OnReleased(const Bytes& bytes) {
   watch_.Release(*host_, bytes.held);
-  holds_.held -= bytes.held;
-  holds_.granted -= bytes.granted;
+  HAWSER_SUBTRACT(holds_.held, bytes.held);
+  HAWSER_SUBTRACT(holds_.granted, bytes.granted);
   released_bytes_ += bytes.granted;
   unread_bytes_ = std::min(unread_bytes_, holds_.granted);
   if (holds_.granted == 0) Unlink();

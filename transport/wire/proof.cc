@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/endian.h"
 #include "hawser/base/violation.h"
 
@@ -161,6 +162,8 @@ void ProofTable::Remove(const SessionToken& number) {
   const auto found = entries_.find(number);
   if (found == entries_.end()) return;
   const auto of_host = by_host_.find(PeerHost(found->second.claim.peer));
+  HAWSER_CHECK(of_host != by_host_.end(), "a proof of ", found->second.claim.peer.ToString(),
+               ", which counts for none");
   if (--of_host->second == 0) by_host_.erase(of_host);
   gone = std::move(found->second);
   entries_.erase(found);
