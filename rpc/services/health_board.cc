@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/thread.h"
 #include "hawser/rpc/call.h"
 #include "hawser/transport/uri.h"
@@ -18,10 +19,10 @@ constexpr size_t kWatchesOfHostMax = kWatchesMax / 4;
 // Clients that one call looks at for those that are gone, when there is no room.
 constexpr size_t kLooksMax = 64;
 
-// A client whose handler takes longer is told again.
-constexpr absl::Duration kTellTimeout = absl::Seconds(10);
-// Between attempts to tell clients that could not be told.
-constexpr absl::Duration kTellAgain = absl::Seconds(1);
+// A client whose handler takes longer is notified again.
+constexpr absl::Duration kNotifyTimeout = absl::Seconds(10);
+// The time between attempts to notify clients that could not be notified.
+constexpr absl::Duration kNotifyAgainAfter = absl::Seconds(1);
 // How long Close() waits for watchers that are stopped, or far away.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
 
@@ -99,7 +100,7 @@ void HealthBoard::NotifyAgain() {
     {
       absl::MutexLock lock(&mutex_);
       if (closed_) return;
-      closing_.WaitWithTimeout(&mutex_, kTellAgain);
+      closing_.WaitWithTimeout(&mutex_, kNotifyAgainAfter);
       if (closed_) return;
       DropGone();
       for (auto& [channel, client] : clients_) {
@@ -144,7 +145,7 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
                      [&](const std::shared_ptr<Watched>& each) { return each->service == service; });
     if (same != of_client.watches.end()) {
       watch = *same;
-      watch->was_notified = false;  // Tells the present status again.
+      watch->was_notified = false;  // Sends the present status again.
     } else {
       if (of_client.watches.size() >= kWatchesOfClientMax) {
         return absl::ResourceExhaustedError(
@@ -170,9 +171,9 @@ absl::Status HealthBoard::AddWatch(const std::shared_ptr<Channel>& client, absl:
 
 bool HealthBoard::MarkDue(Watched& watch) {
   const Status status = StatusOf(watch.service);
-  if (watch.is_telling || (watch.was_notified && watch.told == status)) return false;
-  watch.told = status;
-  watch.was_notified = watch.is_telling = true;
+  if (watch.is_being_notified || (watch.was_notified && watch.sent == status)) return false;
+  watch.sent = status;
+  watch.was_notified = watch.is_being_notified = true;
   ++notifying_;
   return true;
 }
@@ -216,11 +217,11 @@ void HealthBoard::Notify(const Watches& due) {
       OnNotified(watch, absl::UnavailableError("the client is gone"));
       continue;
     }
-    auto call = health::HealthWatcherStub(client).Changed({.timeout = kTellTimeout});
+    auto call = health::HealthWatcherStub(client).Changed({.timeout = kNotifyTimeout});
     call.request().setService({watch->service.c_str(), watch->service.size()});
     {
       absl::MutexLock lock(&mutex_);
-      call.request().setStatus(watch->told);
+      call.request().setStatus(watch->sent);
     }
     call.Send().Then(
         [self = shared_from_this(), watch](auto reply) { self->OnNotified(watch, reply.status()); });
@@ -231,8 +232,9 @@ void HealthBoard::OnNotified(const std::shared_ptr<Watched>& watch, const absl::
   bool again = false;
   {
     absl::MutexLock lock(&mutex_);
-    watch->is_telling = false;
-    if (--notifying_ == 0) notified_.SignalAll();
+    watch->is_being_notified = false;
+    HAWSER_SUBTRACT(notifying_, 1);
+    if (notifying_ == 0) notified_.SignalAll();
     const std::shared_ptr<Channel> client = watch->client.lock();
     if (status.ok()) {
       again = MarkDue(*watch);
@@ -243,7 +245,7 @@ void HealthBoard::OnNotified(const std::shared_ptr<Watched>& watch, const absl::
       watch->was_notified = false;
       watch->failed = true;
       if (!closed_ && !again_.joinable()) {
-        // Without a thread the next change tells this one, too.
+        // Without a thread the client is notified at the next change.
         absl::StatusOr<std::thread> thread = StartThread("hawser-health", [this] { NotifyAgain(); });
         if (thread.ok()) again_ = *std::move(thread);
       }
@@ -270,8 +272,10 @@ size_t HealthBoard::WatchesOf(const PeerHost& host) const {
 
 void HealthBoard::Count(const PeerHost& host, ptrdiff_t count) {
   if (count == 0) return;
-  watches_ += static_cast<size_t>(count);
   const auto found = by_host_.try_emplace(host).first;
+  HAWSER_CHECK(static_cast<ptrdiff_t>(found->second) + count >= 0, found->second, " watches of a host and ",
+               count, " more");
+  watches_ += static_cast<size_t>(count);
   found->second += static_cast<size_t>(count);
   if (found->second == 0) by_host_.erase(found);
 }

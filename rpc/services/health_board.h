@@ -25,10 +25,10 @@ namespace hawser::internal {
 
 // What a server says of its health, and the service that says it (rpc/hawser/health.capnp).
 //
-// Each watch has at most one call of its client under way. What changes meanwhile is told once that call has
-// ended, so a slow client holds nothing but its watches. A client that could not be told is told again after
-// a second, for as long as its connection lives.
-// Thread:   any. A thread of its own tells again, from the first failure on until Close().
+// Each watch has at most one call to its client under way. The board sends what changes meanwhile once that
+// call has ended, so a slow client holds nothing but its watches. If a call fails, the board notifies that
+// client again after a second, for as long as its connection lives.
+// Thread:   any. A thread of its own notifies again, from the first failure on until Close().
 // Lifetime: shared by its server and the calls to watchers.
 class HealthBoard final : public health::HealthService, public std::enable_shared_from_this<HealthBoard> {
  public:
@@ -44,11 +44,11 @@ class HealthBoard final : public health::HealthService, public std::enable_share
   void Open(const std::vector<std::string>& services);
   // "": the server as a whole. No effect after Close().
   void Set(absl::string_view service, bool serves);
-  // Nothing serves any more. Waits until the watchers were told, but not beyond `deadline`, and half a second
-  // at most.
+  // Nothing serves any more. Waits until the watchers are notified, but not beyond `deadline`, and half a
+  // second at most.
   void Close(absl::Time deadline);
 
-  // What Watch() does. `client`, over which it is told, may be null: then it offers no services.
+  // What Watch() does. `client`, which is to be notified, may be null: then it offers no services.
   // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in
   // all.
   absl::Status AddWatch(const std::shared_ptr<Channel>& client, absl::string_view service);
@@ -56,14 +56,15 @@ class HealthBoard final : public health::HealthService, public std::enable_share
  private:
   using Status = health::ServingStatus;
 
+  // One service that one client watches.
   struct Watched {
     std::string service;
     std::weak_ptr<Channel> client;
     const Channel* key = nullptr;   // The key of that client in clients_.
-    Status told = Status::UNKNOWN;  // By the last call, if there was one.
+    Status sent = Status::UNKNOWN;  // In the last call, if there was one.
     bool was_notified = false;
-    bool is_telling = false;
-    bool failed = false;  // The last call: it is told again.
+    bool is_being_notified = false;
+    bool failed = false;  // The last call: the client is notified again.
   };
   // A client and its watches.
   struct Client {
@@ -75,10 +76,10 @@ class HealthBoard final : public health::HealthService, public std::enable_share
   using Clients = std::map<const Channel*, Client>;
 
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // All watches for which MarkDue() is true: the caller tells them, without the lock.
+  // All watches for which MarkDue() is true: the caller notifies their clients, without the lock.
   Watches Due() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Marks `watch` as being told the present status. False: its client was told that already, or a call to it
-  // is under way.
+  // Marks `watch`: its client is being notified of the present status. False: it has that already, or a call
+  // to it is under way.
   bool MarkDue(Watched& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Looks at the next few clients: what a client can cause is bounded, however many others there are.

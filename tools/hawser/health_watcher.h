@@ -13,8 +13,8 @@
 
 namespace hawser::tool {
 
-// What `hawser health --watch` offers to the server: the server tells it each change, and the thread that
-// prints takes them.
+// What `hawser health --watch` offers to the server: the server notifies it of each change, and the thread
+// that prints takes them.
 // Thread: any. Lifetime: outlives the channel.
 class HealthWatcher : public health::HealthWatcherService {
   using Wire = health::HealthWatcher;
