@@ -5,28 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/page.h"
+#include "hawser/observe/tables.h"
 #include "hawser/observe/units.h"
 
 namespace hawser::observe {
 namespace {
 
 constexpr size_t kConnectionsMax = 200;
-
-std::string Totals(wire::Snapshot::Reader snapshot) {
-  Table table({{"fabric"},
-               {"state"},
-               {"connections", kNumber},
-               {"slots", kNumber},
-               {"given", kNumber},
-               {"wanted", kNumber},
-               {"in use", kNumber}});
-  for (const auto total : snapshot.getTotals()) {
-    table.Row({View(total.getFabric()), View(total.getState()), absl::StrCat(total.getCount()),
-               absl::StrCat(total.getSlots()), absl::StrCat(total.getSlotsGiven()),
-               absl::StrCat(total.getSlotsWanted()), absl::StrCat(total.getSlotsInUse())});
-  }
-  return table.Html();
-}
 
 std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
   Table table({{"number", kNumber},
@@ -56,36 +41,15 @@ std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
   return table.Html();
 }
 
-std::string Refusals(wire::Snapshot::Reader snapshot) {
-  Table table({{"reason"}, {"peers", kNumber}});
-  for (const auto refusal : snapshot.getRefusals()) {
-    if (refusal.getCount() != 0) table.Row({View(refusal.getReason()), absl::StrCat(refusal.getCount())});
-  }
-  return table.Html();
-}
-
 std::string TlsHandshakes(wire::Tls::Reader tls) {
   return absl::StrCat("<p>", tls.getFull(), " with certificates, ", tls.getResumed(),
                       " with a ticket of an earlier one, ", tls.getFailed(), " failed.</p>");
 }
 
 // What the process dials, as a client of other servers.
-std::string Channels(wire::Snapshot::Reader snapshot) {
-  Table table({{"to", Table::Kind::kLongText},
-               {"state"},
-               {"calls waiting", kNumber},
-               {"connected", kNumber},
-               {"lost", kNumber},
-               {"failed attempts", kNumber}});
-  for (const auto channel : snapshot.getChannels()) {
-    const auto counts = channel.getCounts();
-    table.Row({View(channel.getAddress()), View(channel.getState()), absl::StrCat(channel.getCallsWaiting()),
-               absl::StrCat(counts.getConnects()), absl::StrCat(counts.getLosses()),
-               absl::StrCat(counts.getFailedAttempts())});
-  }
+std::string ChannelsPart(wire::Snapshot::Reader snapshot) {
   const auto all = snapshot.getChannelTotals();
-  const uint64_t left_out = snapshot.getChannelsLeftOut();
-  return absl::StrCat(table.Html(), left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " more.</p>"),
+  return absl::StrCat(Channels(snapshot).Html(),
                       "<p class=soft>All channels that there ever were: ", all.getConnects(), " connected, ",
                       all.getLosses(), " lost, ", all.getFailedAttempts(), " failed attempts.</p>");
 }
@@ -96,11 +60,11 @@ std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History&, siz
   const Slice slice(snapshot.getConnections().size(), from, kConnectionsMax);
   const uint64_t left_out = snapshot.getConnectionsLeftOut();
   return absl::StrCat(
-      "<h2>Connections</h2>", HeldPollers(snapshot), Totals(snapshot), "<h2>Each</h2>",
+      "<h2>Connections</h2>", HeldPollers(snapshot), ConnectionTotals(snapshot).Html(), "<h2>Each</h2>",
       slice.Links("/connections"), Each(snapshot, slice), slice.Links("/connections"),
       left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " that the snapshot leaves out.</p>"),
-      "<h2>Refused</h2>", Refusals(snapshot), "<h2>TLS handshakes</h2>", TlsHandshakes(snapshot.getTls()),
-      "<h2>Channels to other servers</h2>", Channels(snapshot));
+      "<h2>Refused</h2>", Refusals(snapshot).Html(), "<h2>TLS handshakes</h2>",
+      TlsHandshakes(snapshot.getTls()), "<h2>Channels to other servers</h2>", ChannelsPart(snapshot));
 }
 
 }  // namespace hawser::observe

@@ -12,6 +12,8 @@ namespace {
 
 // A page has many texts of peers.
 constexpr size_t kTextMax = 200;
+// Longer than what is shown anywhere.
+constexpr size_t kCellMax = 400;
 
 const char* ClassOf(Table::Kind kind) {
   switch (kind) {
@@ -53,29 +55,31 @@ std::string EscapeHtml(absl::string_view text) {
   return is_cut ? html + "..." : html;
 }
 
-Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
-  html_ = "<div class=scroll><table><thead><tr>";
-  for (const Column& column : columns_) {
-    absl::StrAppend(&html_, "<th", ClassOf(column.kind), " scope=col>", column.name, "</th>");
-  }
-  html_ += "</tr></thead><tbody>";
-}
-
 void Table::Row(std::initializer_list<absl::string_view> cells) {
   HAWSER_CHECK(cells.size() == columns_.size(), "a row of another table");
-  html_ += "<tr>";
-  const Column* column = columns_.data();
+  std::vector<std::string>& row = rows_.emplace_back();
   for (absl::string_view cell : cells) {
-    absl::StrAppend(&html_, "<td", ClassOf(column->kind), ">",
-                    column->kind == Kind::kHtml ? std::string(cell) : EscapeHtml(cell), "</td>");
-    ++column;
+    row.emplace_back(columns_[row.size()].kind == Kind::kHtml ? cell : cell.substr(0, kCellMax));
   }
-  html_ += "</tr>";
-  ++rows_;
 }
 
 std::string Table::Html() const {
-  return empty() ? "<p class=soft>None.</p>" : html_ + "</tbody></table></div>";
+  if (empty()) return "<p class=soft>None.</p>";
+  std::string html = "<div class=scroll><table><thead><tr>";
+  for (const Column& column : columns_) {
+    absl::StrAppend(&html, "<th", ClassOf(column.kind), " scope=col>", column.name, "</th>");
+  }
+  html += "</tr></thead><tbody>";
+  for (const std::vector<std::string>& row : rows_) {
+    html += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const Kind kind = columns_[i].kind;
+      absl::StrAppend(&html, "<td", ClassOf(kind), ">", kind == Kind::kHtml ? row[i] : EscapeHtml(row[i]),
+                      "</td>");
+    }
+    html += "</tr>";
+  }
+  return html + "</tbody></table></div>";
 }
 
 Slice::Slice(size_t all_rows, size_t from, size_t rows)

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -22,7 +23,7 @@ std::string EscapeHtml(absl::string_view text);
 
 inline absl::string_view View(capnp::Text::Reader text) { return {text.cStr(), text.size()}; }
 
-// A table of a page. It scrolls sideways where the screen is narrower.
+// A table of a page, which scrolls sideways where the screen is narrower; or of the tool (tables.h).
 class Table {
  public:
   enum class Kind {
@@ -36,17 +37,18 @@ class Table {
     Kind kind = Kind::kText;
   };
 
-  explicit Table(std::vector<Column> columns);
-  // As many cells as there are columns.
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // As many cells as there are columns. A text is cut where no page and no terminal shows it any more.
   void Row(std::initializer_list<absl::string_view> cells);
-  bool empty() const { return rows_ == 0; }
+  const std::vector<Column>& columns() const { return columns_; }
+  const std::vector<std::vector<std::string>>& rows() const { return rows_; }
+  bool empty() const { return rows_.empty(); }
   // The table; if it has no rows, a line that says so.
   std::string Html() const;
 
  private:
-  const std::vector<Column> columns_;
-  std::string html_;
-  size_t rows_ = 0;
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
 };
 
 inline constexpr Table::Kind kNumber = Table::Kind::kNumber;

@@ -7,6 +7,7 @@
 #include "hawser/observe/html.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/picture.h"
+#include "hawser/observe/tables.h"
 #include "hawser/observe/units.h"
 
 namespace hawser::observe {
@@ -84,33 +85,13 @@ std::string PoolCurves(wire::Snapshot::Reader snapshot, const History& history) 
   return html + "</div>";
 }
 
-std::string Pools(wire::Snapshot::Reader snapshot) {
-  Table table({{"pool"}, {"in use", kNumber}, {"registered", kNumber}, {"limit", kNumber}});
-  for (const auto pool : snapshot.getPools()) {
-    table.Row({View(pool.getName()), BytesText(pool.getLeasedBytes()), BytesText(pool.getRegisteredBytes()),
-               BytesText(pool.getLimitBytes())});
-  }
-  return table.Html();
-}
-
-std::string PoolClasses(wire::Snapshot::Reader snapshot) {
-  Table table({{"pool"}, {"buffers of", kNumber}, {"in use", kNumber}, {"registered", kNumber}});
-  for (const auto pool : snapshot.getPools()) {
-    for (const auto of : pool.getClasses()) {
-      table.Row({View(pool.getName()), BytesText(of.getBufferBytes()), absl::StrCat(of.getLeased()),
-                 absl::StrCat(of.getBuffers())});
-    }
-  }
-  return table.Html();
-}
-
 }  // namespace
 
 std::string PollersBody(wire::Snapshot::Reader snapshot, const History& history, size_t) {
   return absl::StrCat("<h2>Pollers</h2>", PollerCurves(snapshot, history), Pollers(snapshot),
                       "<h2>Messages, by how they crossed</h2>", Messages(snapshot),
-                      "<h2>Registered memory</h2>", PoolCurves(snapshot, history), Pools(snapshot),
-                      PoolClasses(snapshot));
+                      "<h2>Registered memory</h2>", PoolCurves(snapshot, history), Pools(snapshot).Html(),
+                      PoolClasses(snapshot).Html());
 }
 
 }  // namespace hawser::observe

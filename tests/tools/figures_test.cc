@@ -193,8 +193,8 @@ TEST(FiguresTest, ExtremesOfAHostileServerAreShownSomehow) {
     made->Get().initTotals(1)[0].setCount(kMost);
   }
   for (const Figures& figures : {FiguresOf(now), FiguresOf(now, before), FiguresOf(before, now)}) {
-    EXPECT_THAT(Joined(StatusLines(figures, "tcp://kv1:7470", 100)), HasSubstr("kv_server"));
-    EXPECT_THAT(Joined(TopLines(figures, "tcp://kv1:7470", 100, 50)), HasSubstr("kv_server"));
+    EXPECT_THAT(Joined(StatusLines(figures, now, "tcp://kv1:7470", 100)), HasSubstr("kv_server"));
+    EXPECT_THAT(Joined(TopLines(figures, now, "tcp://kv1:7470", 100, 50)), HasSubstr("kv_server"));
     EXPECT_THAT(FiguresAsJson(figures), HasSubstr("\"methods\""));
   }
 }
@@ -215,9 +215,10 @@ TEST(FiguresTest, JsonHasRatesOfTheInterval) {
 
 // ---- Their text
 
-// Figures of everything, with texts that a terminal would obey, or that are wider than they are long.
-Figures Everything(unsigned methods, unsigned calls) {
-  Made now(2000);
+// Everything, with texts that a terminal would obey, or that are wider than they are long.
+std::unique_ptr<Made> Everything(unsigned methods, unsigned calls) {
+  auto made = std::make_unique<Made>(2000);
+  Made& now = *made;
   std::vector<Made::Method> list;
   for (unsigned i = 0; i < methods; ++i)
     list.push_back({absl::StrCat("many.capnp:Many.method", i), 1000 - i, 1, 5000});
@@ -254,14 +255,15 @@ Figures Everything(unsigned methods, unsigned calls) {
   now.Get().setChannelsLeftOut(987);
   now.Get().getServer().setHasCredentials(true);
   now.Get().getTls().setResumed(654);
-  return FiguresOf(now);
+  return made;
 }
 
 TEST(FiguresTextTest, NoLineIsWiderThanTheTerminalOrObeyedByIt) {
-  const Figures figures = Everything(50, 20);
+  const std::unique_ptr<Made> made = Everything(50, 20);
+  const Figures figures = FiguresOf(*made);
   for (size_t columns : {0, 1, 2, 3, 10, 31, 40, 79, 80, 100, 200, 999}) {
-    for (const auto& lines : {StatusLines(figures, "tcp://kv1:7470", columns),
-                              TopLines(figures, "tcp://kv1:7470", columns, 60)}) {
+    for (const auto& lines : {StatusLines(figures, *made, "tcp://kv1:7470", columns),
+                              TopLines(figures, *made, "tcp://kv1:7470", columns, 60)}) {
       for (const TextLine& line : lines) {
         EXPECT_LE(WidthOf(line.text), columns) << line.text;
         for (char c : line.text) EXPECT_FALSE(static_cast<unsigned char>(c) < 0x20 || c == 0x7f) << line.text;
@@ -272,9 +274,10 @@ TEST(FiguresTextTest, NoLineIsWiderThanTheTerminalOrObeyedByIt) {
 }
 
 TEST(FiguresTextTest, TopFitsTheRowsAndEachListGetsSome) {
-  const Figures figures = Everything(50, 20);
+  const std::unique_ptr<Made> made = Everything(50, 20);
+  const Figures figures = FiguresOf(*made);
   for (size_t rows : {0, 1, 2, 5, 8, 12, 14, 16, 24, 30, 50, 100}) {
-    const std::vector<TextLine> lines = TopLines(figures, "tcp://kv1:7470", 100, rows);
+    const std::vector<TextLine> lines = TopLines(figures, *made, "tcp://kv1:7470", 100, rows);
     EXPECT_LE(lines.size(), rows);
     const std::string text = Joined(lines);
     if (rows > 0) {
@@ -294,13 +297,14 @@ TEST(FiguresTextTest, TopFitsTheRowsAndEachListGetsSome) {
     }
     EXPECT_THAT(text, HasSubstr(rows < 60 ? " more\n" : "deferred"));
   }
-  const std::string all = Joined(TopLines(figures, "tcp://kv1:7470", 100, 1000));
+  const std::string all = Joined(TopLines(figures, *made, "tcp://kv1:7470", 100, 1000));
   EXPECT_THAT(all, HasSubstr("method49 "));
   EXPECT_THAT(all, HasSubstr("the handler of \\x1b[2Jkv"));
 }
 
 TEST(FiguresTextTest, StatusHasEverySectionUnderAHeading) {
-  const std::vector<TextLine> lines = StatusLines(Everything(3, 2), "tcp://kv1:7470", 120);
+  const std::unique_ptr<Made> made = Everything(3, 2);
+  const std::vector<TextLine> lines = StatusLines(FiguresOf(*made), *made, "tcp://kv1:7470", 120);
   const std::string text = Joined(lines);
   for (const char* part : {"tcp://kv1:7470: kv_server, process 17 on ",
                            "serving",
@@ -331,7 +335,7 @@ TEST(FiguresTextTest, StatusHasEverySectionUnderAHeading) {
 
 TEST(FiguresTextTest, AnIdleServerHasNoEmptyTables) {
   Made now(2000);
-  const std::string text = Joined(TopLines(FiguresOf(now), "tcp://kv1:7470", 80, 24));
+  const std::string text = Joined(TopLines(FiguresOf(now), now, "tcp://kv1:7470", 80, 24));
   EXPECT_THAT(text, HasSubstr("calls 0/s"));
   EXPECT_THAT(text, Not(HasSubstr("METHOD")));
   EXPECT_THAT(text, Not(HasSubstr("AGE")));

@@ -20,7 +20,6 @@ constexpr absl::string_view kOwnMethod = "introspection.capnp:Introspection.snap
 constexpr unsigned kMethodsMax = 10'000;
 constexpr unsigned kOthersMax = 1'000;
 constexpr unsigned kBucketsMax = 1'000;
-constexpr unsigned kClassesMax = 100;  // In one pool.
 
 absl::string_view View(capnp::Text::Reader text) { return {text.cStr(), text.size()}; }
 std::string ToString(capnp::Text::Reader text) {
@@ -185,14 +184,6 @@ std::vector<Figures::Call> CallsOf(const List& list) {
   return calls;
 }
 
-std::vector<Figures::PoolClass> ClassesOf(wire::Pool::Reader pool) {
-  std::vector<Figures::PoolClass> classes;
-  const auto from = pool.getClasses();
-  for (unsigned i = 0; i < SizeOf(from, kClassesMax); ++i)
-    classes.push_back({from[i].getBufferBytes(), from[i].getBuffers(), from[i].getLeased()});
-  return classes;
-}
-
 absl::string_view NameOf(wire::Server::State state) {
   switch (state) {
     case wire::Server::State::SERVING:
@@ -223,12 +214,6 @@ Figures FiguresOf(wire::Snapshot::Reader now, std::optional<wire::Snapshot::Read
   figures.host = ToString(process.getHost());
   figures.pid = process.getPid();
   figures.state = std::string(NameOf(server.getState()));
-  figures.why_not_rdma = ToString(server.getWhyNotRdma());
-  for (unsigned i = 0; i < SizeOf(server.getAddresses()); ++i)
-    figures.addresses.push_back(ToString(server.getAddresses()[i]));
-  for (unsigned i = 0; i < SizeOf(server.getServices()); ++i)
-    figures.services.push_back(ToString(server.getServices()[i]));
-  figures.has_credentials = server.getHasCredentials();
   figures.taken_unix_ns = now.getTakenUnixNs();
   // As doubles, whose difference does not overflow.
   const auto apart_ns = [](int64_t from, int64_t to) {
@@ -237,29 +222,8 @@ Figures FiguresOf(wire::Snapshot::Reader now, std::optional<wire::Snapshot::Read
   figures.up_ns = static_cast<int64_t>(apart_ns(server.getStartedUnixNs(), now.getTakenUnixNs()));
   if (before.has_value()) figures.seconds = apart_ns(before->getTakenUnixNs(), now.getTakenUnixNs()) / 1e9;
   figures.connections_open = server.getConnectionsOpen();
-  figures.connections_max = server.getConnectionsMax();
-  const auto totals = now.getTotals();
-  for (unsigned i = 0; i < SizeOf(totals); ++i) {
-    figures.connections.push_back({ToString(totals[i].getFabric()), ToString(totals[i].getState()),
-                                   totals[i].getCount(), totals[i].getSlots(), totals[i].getSlotsInUse()});
-  }
-  const auto pools = now.getPools();
-  for (unsigned i = 0; i < SizeOf(pools); ++i) {
-    figures.pools.push_back({ToString(pools[i].getName()), pools[i].getLeasedBytes(),
-                             pools[i].getRegisteredBytes(), pools[i].getLimitBytes(), ClassesOf(pools[i])});
-  }
   figures.calls = CallsOf(now.getCalls());
-  figures.calls_left_out = now.getCallsLeftOut();
   figures.slowest = CallsOf(now.getSlowest());
-  const auto channels = now.getChannels();
-  for (unsigned i = 0; i < SizeOf(channels); ++i) {
-    const auto counts = channels[i].getCounts();
-    figures.channels.push_back({ToString(channels[i].getAddress()), ToString(channels[i].getState()),
-                                channels[i].getCallsWaiting(), counts.getConnects(), counts.getLosses(),
-                                counts.getFailedAttempts()});
-  }
-  figures.channels_left_out = now.getChannelsLeftOut();
-  figures.handshakes = {now.getTls().getFull(), now.getTls().getResumed(), now.getTls().getFailed()};
   AddMethods(now, before, figures);
   AddPollers(now, before, figures);
   AddRefusals(now, before, figures);

@@ -11,8 +11,9 @@
 
 namespace hawser::tool {
 
-// What `hawser status` and `hawser top` show of a server: since its start, or of the time between two
-// snapshots. A value. Calls for snapshots are left out, so an idle server has none.
+// What `hawser status` and `hawser top` compute from a snapshot: since the start of its server, or of the
+// time between two snapshots. A value. Calls for snapshots are left out, so an idle server has none. The rest
+// they show as it is in the snapshot (figures_text.h).
 // Texts are as the server sent them, cut at kTextMax bytes: escape them.
 // Whatever a server sends, the figures are finite and bounded: lists are cut, and a histogram that makes no
 // sense is empty.
@@ -31,31 +32,11 @@ struct Figures {
     uint64_t running = 0;  // Now.
     Latency latency;
   };
-  struct Connections {  // Those of one fabric and state, now.
-    std::string fabric, state;
-    uint64_t count, slots, slots_in_use;
-  };
   struct Poller {
     std::string name, mode, held_by;
     bool answered;
     double busy = 0, spin = 0, sleep = 0;  // Parts of the time, 0 to 1.
     uint64_t connections = 0, reads_waiting = 0, memory_waiters = 0;
-  };
-  struct PoolClass {  // The buffers of one size.
-    uint64_t buffer_bytes, buffers, leased;
-  };
-  struct Pool {
-    std::string name;
-    uint64_t leased_bytes, registered_bytes, limit_bytes;
-    std::vector<PoolClass> classes;
-  };
-  // To another server: of the process, since its start.
-  struct Channel {
-    std::string address, state;
-    uint64_t calls_waiting, connects, losses, failed_attempts;
-  };
-  struct Handshakes {  // TLS handshakes with clients, since the start.
-    uint64_t full = 0, resumed = 0, failed = 0;
   };
   struct Refusal {
     std::string reason;
@@ -67,21 +48,13 @@ struct Figures {
   };
 
   // The server and its process.
-  std::string process, host, state, why_not_rdma;
+  std::string process, host, state;
   uint32_t pid = 0;
-  std::vector<std::string> addresses, services;
-  bool has_credentials = false;
   int64_t taken_unix_ns = 0, up_ns = 0;
-  uint64_t connections_open = 0, connections_max = 0;
-  uint64_t running = 0;  // In flight.
-  std::vector<Connections> connections;
-  std::vector<Pool> pools;
+  uint64_t connections_open = 0;
+  uint64_t running = 0;     // In flight.
   std::vector<Call> calls;  // In flight, the oldest first.
-  uint64_t calls_left_out = 0;
   std::vector<Call> slowest;
-  std::vector<Channel> channels;
-  uint64_t channels_left_out = 0;
-  Handshakes handshakes;
 
   // In the interval, or since the start.
   double seconds = 0;  // 0: since the start.

@@ -3,16 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "hawser/observe/html.h"
+#include "hawser/observe/tables.h"
 #include "hawser/observe/units.h"
 
 namespace hawser::tool {
 namespace {
 
+namespace wire = observe::wire;
+
 using observe::BytesText;
 using observe::DurationText;
+using observe::kTableRowsMax;
 
 // Rows of each list of `status`: more would be too long for a terminal.
 constexpr size_t kStatusRowsMax = 200;
@@ -25,6 +31,16 @@ constexpr size_t kCallsShare = 4;
 constexpr size_t kLinesOfListMin = 3;
 
 std::string Percent(double part) { return absl::StrFormat("%.0f%%", part * 100); }
+
+// What of a text is kept: more than a line has.
+absl::string_view Text(capnp::Text::Reader text) { return observe::View(text).substr(0, Figures::kTextMax); }
+
+template <typename List>
+std::vector<std::string> Texts(const List& list) {
+  std::vector<std::string> texts;
+  for (unsigned i = 0; i < std::min(list.size(), kTableRowsMax); ++i) texts.emplace_back(Text(list[i]));
+  return texts;
+}
 
 // Empty for 0: there was no call.
 std::string Time(int64_t ns) { return ns == 0 ? "" : DurationText(ns); }
@@ -67,22 +83,26 @@ std::string BytesRateText(const Figures& figures) {
       figures.seconds > 0 ? absl::StrFormat("of the last %.2f s", figures.seconds) : "since its start");
 }
 
-std::string ConnectionsText(const Figures& figures) {
+std::string ConnectionsText(wire::Snapshot::Reader snapshot) {
   std::vector<std::string> parts;
-  for (const Figures::Connections& each : figures.connections) {
-    parts.push_back(absl::StrCat(each.fabric, " ", each.state, " ", each.count, " (", each.slots_in_use,
-                                 " of ", each.slots, " slots in use)"));
+  const auto totals = snapshot.getTotals();
+  for (unsigned i = 0; i < std::min(totals.size(), kTableRowsMax); ++i) {
+    parts.push_back(absl::StrCat(Text(totals[i].getFabric()), " ", Text(totals[i].getState()), " ",
+                                 totals[i].getCount(), " (", totals[i].getSlotsInUse(), " of ",
+                                 totals[i].getSlots(), " slots in use)"));
   }
-  return absl::StrCat("connections ", figures.connections_open, " of ", figures.connections_max,
-                      parts.empty() ? "" : ": ", absl::StrJoin(parts, ", "));
+  return absl::StrCat("connections ", snapshot.getServer().getConnectionsOpen(), " of ",
+                      snapshot.getServer().getConnectionsMax(), parts.empty() ? "" : ": ",
+                      absl::StrJoin(parts, ", "));
 }
 
-std::string PoolsText(const Figures& figures) {
+std::string PoolsText(wire::Snapshot::Reader snapshot) {
   std::vector<std::string> parts;
-  for (const Figures::Pool& pool : figures.pools) {
-    parts.push_back(absl::StrCat(pool.name, " ", BytesText(pool.leased_bytes), " in use, ",
-                                 BytesText(pool.registered_bytes), " registered of ",
-                                 BytesText(pool.limit_bytes)));
+  const auto pools = snapshot.getPools();
+  for (unsigned i = 0; i < std::min(pools.size(), kTableRowsMax); ++i) {
+    parts.push_back(absl::StrCat(Text(pools[i].getName()), " ", BytesText(pools[i].getLeasedBytes()),
+                                 " in use, ", BytesText(pools[i].getRegisteredBytes()), " registered of ",
+                                 BytesText(pools[i].getLimitBytes())));
   }
   return absl::StrCat("memory ", absl::StrJoin(parts, "; "));
 }
@@ -176,54 +196,17 @@ TextTable Slowest(const Figures& figures) {
   return table;
 }
 
-TextTable ConnectionTotals(const Figures& figures) {
-  TextTable table({{"FABRIC"}, {"STATE"}, {"CONNECTIONS", true}, {"SLOTS", true}, {"IN USE", true}});
-  for (const Figures::Connections& each : figures.connections) {
-    table.Add({each.fabric, each.state, absl::StrCat(each.count), absl::StrCat(each.slots),
-               absl::StrCat(each.slots_in_use)});
+// A table that the status page has, too, in columns of the terminal.
+TextTable TextOf(const observe::Table& table) {
+  std::vector<TextTable::Column> columns;
+  for (const observe::Table::Column& column : table.columns()) {
+    columns.push_back({.heading = absl::AsciiStrToUpper(column.name),
+                       .is_number = column.kind == observe::Table::Kind::kNumber,
+                       .gives_way = column.kind == observe::Table::Kind::kLongText});
   }
-  return table;
-}
-
-TextTable Pools(const Figures& figures) {
-  TextTable table({{"MEMORY"}, {"IN USE", true}, {"REGISTERED", true}, {"LIMIT", true}});
-  for (const Figures::Pool& each : figures.pools) {
-    table.Add({each.name, BytesText(each.leased_bytes), BytesText(each.registered_bytes),
-               BytesText(each.limit_bytes)});
-  }
-  return table;
-}
-
-TextTable PoolClasses(const Figures& figures) {
-  TextTable table({{"BUFFERS"}, {"SIZE", true}, {"IN USE", true}, {"REGISTERED", true}});
-  for (const Figures::Pool& pool : figures.pools) {
-    for (const Figures::PoolClass& each : pool.classes)
-      table.Add(
-          {pool.name, BytesText(each.buffer_bytes), absl::StrCat(each.leased), absl::StrCat(each.buffers)});
-  }
-  return table;
-}
-
-TextTable Channels(const Figures& figures) {
-  TextTable table({{"CHANNEL TO", false, true},
-                   {"STATE"},
-                   {"CALLS WAIT", true},
-                   {"CONNECTED", true},
-                   {"LOST", true},
-                   {"ATTEMPTS FAILED", true}});
-  for (const Figures::Channel& each : figures.channels) {
-    table.Add({each.address, each.state, absl::StrCat(each.calls_waiting), absl::StrCat(each.connects),
-               absl::StrCat(each.losses), absl::StrCat(each.failed_attempts)});
-  }
-  if (figures.channels_left_out != 0)
-    table.Add({absl::StrCat("and ", figures.channels_left_out, " more"), "", "", "", "", ""});
-  return table;
-}
-
-TextTable Refusals(const Figures& figures) {
-  TextTable table({{"REFUSED"}, {"PEERS", true}});
-  for (const Figures::Refusal& each : figures.refusals) table.Add({each.reason, absl::StrCat(each.count)});
-  return table;
+  TextTable text(std::move(columns));
+  for (const std::vector<std::string>& row : table.rows()) text.Add(row);
+  return text;
 }
 
 // Lines of a screen.
@@ -281,14 +264,14 @@ std::string RateText(double per_second) {
   return absl::StrFormat("%.2fM", per_second / 1e6);
 }
 
-std::vector<TextLine> TopLines(const Figures& figures, absl::string_view target, size_t columns,
-                               size_t rows) {
+std::vector<TextLine> TopLines(const Figures& figures, wire::Snapshot::Reader snapshot,
+                               absl::string_view target, size_t columns, size_t rows) {
   Page page(columns, rows);
   page.Text(ServerText(figures, target));
   page.Text(TrafficText(figures));
   page.Text(BytesRateText(figures));
-  page.Text(ConnectionsText(figures));
-  page.Text(PoolsText(figures));
+  page.Text(ConnectionsText(snapshot));
+  page.Text(PoolsText(snapshot));
   page.Text(RefusalsText(figures));
 
   const TextTable pollers = Pollers(figures), methods = Methods(figures), in_flight = Calls(figures);
@@ -309,19 +292,22 @@ std::vector<TextLine> TopLines(const Figures& figures, absl::string_view target,
   return std::move(page).Take();
 }
 
-std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view target, size_t columns) {
+std::vector<TextLine> StatusLines(const Figures& figures, wire::Snapshot::Reader snapshot,
+                                  absl::string_view target, size_t columns) {
+  const wire::Server::Reader server = snapshot.getServer();
   Page page(columns, SIZE_MAX);
   page.Text(ServerText(figures, target));
-  page.List(absl::StrCat("listens ", figures.has_credentials ? "with" : "without", " credentials on"),
-            figures.addresses);
-  if (!figures.why_not_rdma.empty()) page.Text(absl::StrCat("no RDMA: ", figures.why_not_rdma));
-  page.List("serves", figures.services);
+  page.List(absl::StrCat("listens ", server.getHasCredentials() ? "with" : "without", " credentials on"),
+            Texts(server.getAddresses()));
+  if (server.getWhyNotRdma().size() > 0) page.Text(absl::StrCat("no RDMA: ", Text(server.getWhyNotRdma())));
+  page.List("serves", Texts(server.getServices()));
   page.Text(absl::StrCat("calls ", figures.ended, ", errors ", figures.errors, ", in flight ",
-                         figures.running, "; connections ", figures.connections_open, " of ",
-                         figures.connections_max));
-  if (figures.has_credentials) {
-    page.Text(absl::StrCat("TLS handshakes ", figures.handshakes.full, ", resumed ",
-                           figures.handshakes.resumed, ", failed ", figures.handshakes.failed));
+                         figures.running, "; connections ", server.getConnectionsOpen(), " of ",
+                         server.getConnectionsMax()));
+  if (server.getHasCredentials()) {
+    const wire::Tls::Reader tls = snapshot.getTls();
+    page.Text(absl::StrCat("TLS handshakes ", tls.getFull(), ", resumed ", tls.getResumed(), ", failed ",
+                           tls.getFailed()));
   }
   const auto table = [&](const TextTable& each) {
     if (each.rows() == 0) return;
@@ -329,17 +315,17 @@ std::vector<TextLine> StatusLines(const Figures& figures, absl::string_view targ
     page.Table(each, kStatusRowsMax);
   };
   table(MethodCounts(figures));
-  table(ConnectionTotals(figures));
+  table(TextOf(observe::ConnectionTotals(snapshot)));
   table(Pollers(figures));
-  table(Pools(figures));
-  table(PoolClasses(figures));
-  table(Channels(figures));
-  table(Refusals(figures));
+  table(TextOf(observe::Pools(snapshot)));
+  table(TextOf(observe::PoolClasses(snapshot)));
+  table(TextOf(observe::Channels(snapshot)));
+  table(TextOf(observe::Refusals(snapshot)));
   if (!figures.calls.empty()) {
     page.Blank();
-    page.Text(figures.calls_left_out == 0
-                  ? "Calls in flight, the oldest first:"
-                  : absl::StrCat("Calls in flight, the oldest first (", figures.calls_left_out, " more):"));
+    const uint64_t left_out = snapshot.getCallsLeftOut();
+    page.Text(left_out == 0 ? "Calls in flight, the oldest first:"
+                            : absl::StrCat("Calls in flight, the oldest first (", left_out, " more):"));
     page.Table(Calls(figures), kStatusRowsMax);
   }
   if (!figures.slowest.empty()) {

@@ -52,8 +52,8 @@ class StatusCommand : public Command {
       std::cout << *json << '\n';
       return 0;
     }
-    for (const TextLine& line :
-         StatusLines(FiguresOf(snapshot->Get()), session.target, Screen::SizeNow().columns)) {
+    for (const TextLine& line : StatusLines(FiguresOf(snapshot->Get()), snapshot->Get(), session.target,
+                                            Screen::SizeNow().columns)) {
       std::cout << line.text << '\n';
     }
     return 0;

@@ -31,7 +31,7 @@ std::string FitEnd(absl::string_view text, size_t columns);
 class TextTable {
  public:
   struct Column {
-    const char* heading;
+    std::string heading;
     bool is_number = false;  // On the right of its column.
     bool gives_way = false;  // Is cut where the table is too wide.
     bool keeps_end = false;  // Cut in front: of "kv.capnp:KeyValue.get" the end says more.

@@ -168,8 +168,8 @@ class Top : public Command {
 
   template <typename Ask>
   absl::Status Follow(const Session& session, Answer& answer, const Ask& ask, OwnSnapshot first) {
-    before_.emplace(std::move(first));
-    figures_ = FiguresOf(before_->Get());
+    last_.emplace(std::move(first));
+    figures_ = FiguresOf(last_->Get());
     if (absl::Status drawn = Draw(session); !drawn.ok()) return drawn;
     counted_at_ = SteadyNow();
     absl::Duration next = counted_at_ + interval_;
@@ -239,7 +239,7 @@ class Top : public Command {
       const char* const what = absl::IsUnavailable(snapshot.status()) ? "connection lost" : "no answer";
       return Lose(session, snapshot.status(), what);
     }
-    if (before_->Get().getTakenUnixNs() == snapshot->Get().getTakenUnixNs()) {
+    if (last_->Get().getTakenUnixNs() == snapshot->Get().getTakenUnixNs()) {
       // When it was asked for, and not when it came: what counts is how old the snapshot was then.
       const uint64_t left = left_;
       CountWithout(asked_at_);
@@ -252,9 +252,9 @@ class Top : public Command {
     }
     lost_ = absl::OkStatus();
     lost_line_.clear();
-    const bool is_same = IsSameServer(before_->Get(), snapshot->Get());
-    figures_ = is_same ? FiguresOf(snapshot->Get(), before_->Get()) : FiguresOf(snapshot->Get());
-    before_ = *std::move(snapshot);
+    const bool is_same = IsSameServer(last_->Get(), snapshot->Get());
+    figures_ = is_same ? FiguresOf(snapshot->Get(), last_->Get()) : FiguresOf(snapshot->Get());
+    last_ = *std::move(snapshot);
     if (!is_same) {
       const uint64_t left = left_;
       CountWithout(asked_at_);
@@ -272,7 +272,7 @@ class Top : public Command {
     } else {
       const absl::Time taken = absl::FromUnixNanos(figures_.taken_unix_ns);
       std::cout << absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", taken, absl::UTCTimeZone()) << '\n';
-      for (const TextLine& line : TopLines(figures_, session.target, kColumns, SIZE_MAX)) {
+      for (const TextLine& line : TopLines(figures_, last_->Get(), session.target, kColumns, SIZE_MAX)) {
         std::cout << line.text << '\n';
       }
       std::cout << std::endl;
@@ -286,7 +286,8 @@ class Top : public Command {
     const size_t columns = size.columns - 1;
     std::vector<TextLine> lines;
     if (!lost_line_.empty()) lines.push_back({Fit(lost_line_, columns)});
-    for (TextLine& line : TopLines(figures_, session.target, columns, size.rows - lines.size())) {
+    for (TextLine& line :
+         TopLines(figures_, last_->Get(), session.target, columns, size.rows - lines.size())) {
       lines.push_back(std::move(line));
     }
     return screen_->Draw(lines, !lost_line_.empty());
@@ -298,8 +299,8 @@ class Top : public Command {
   absl::Duration asked_at_;     // When the last answer was asked for.
 
   Screen* screen_ = nullptr;  // Null: it prints.
-  std::optional<OwnSnapshot> before_;
-  Figures figures_;
+  std::optional<OwnSnapshot> last_;
+  Figures figures_;        // From the snapshot before last_ to it.
   absl::Status lost_;      // Why there are no figures of now.
   std::string lost_line_;  // The same, as it is shown.
 };

@@ -1,0 +1,23 @@
+#ifndef HAWSER_OBSERVE_TABLES_H_
+#define HAWSER_OBSERVE_TABLES_H_
+
+#include "hawser/observe/html.h"
+#include "hawser/observe/snapshot.capnp.h"
+
+namespace hawser::observe {
+
+// The lists of a snapshot that the status page and `hawser status` show alike: what a column is called, and
+// what it has, is here. The tool's snapshot comes from a peer, so a table has kTableRowsMax rows at most; no
+// server has more.
+// Thread: any.
+inline constexpr unsigned kTableRowsMax = 1000;
+
+Table ConnectionTotals(wire::Snapshot::Reader snapshot);  // By fabric and state.
+Table Refusals(wire::Snapshot::Reader snapshot);          // Refused peers, by reason; those that are not 0.
+Table Channels(wire::Snapshot::Reader snapshot);          // To other servers.
+Table Pools(wire::Snapshot::Reader snapshot);
+Table PoolClasses(wire::Snapshot::Reader snapshot);  // The buffers of each size.
+
+}  // namespace hawser::observe
+
+#endif  // HAWSER_OBSERVE_TABLES_H_
