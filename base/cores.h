@@ -14,10 +14,10 @@ namespace hawser {
 // newline, which the caller removes.
 std::optional<std::set<int>> ParseCores(absl::string_view text);
 
-// Those that the calling thread may run on. Empty if the system does not say.
+// The cores that the calling thread may run on. Empty if the system does not say.
 std::set<int> AllowedCores();
 
-// Those of a NUMA node. Empty: there is no such node, or `node` is -1. `sysfs`: where that is mounted.
+// The cores of a NUMA node. Empty: there is no such node, or `node` is -1. `sysfs`: where that is mounted.
 std::set<int> CoresOfNode(int node, const std::string& sysfs = "/sys");
 
 // How many cores' time the control groups of this process let it use, by the least quota of its group and

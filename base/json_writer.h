@@ -60,7 +60,7 @@ class JsonWriter {
   // Any integer of 64 bits, as a string: so Cap'n Proto's and Protobuf's JSON have it.
   void Number64(int64_t value) { Raw(absl::StrCat("\"", value, "\"")); }
   void Number64(uint64_t value) { Raw(absl::StrCat("\"", value, "\"")); }
-  // With so many decimals; null if `value` is not finite, which JSON has no number for.
+  // A number with so many decimals; null if `value` is not finite, which JSON has no number for.
   void Decimal(double value, int decimals);
   // A value that is JSON already.
   void Raw(absl::string_view json) {

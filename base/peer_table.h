@@ -74,8 +74,8 @@ class PeerTable {
   PeerTable(size_t max, size_t per_host_max);
   ~PeerTable();
 
-  // Which entry has to go before one from `host` is added: the oldest of `host` if it has its share already;
-  // OldestOfTheMost() if the table is full; null if there is room.
+  // The entry that has to go before one from `host` is added: the oldest of `host` if it has its share
+  // already; OldestOfTheMost() if the table is full; null if there is room.
   Entry* WhichMakesRoom(const PeerHost& host) const;
   // The oldest entry of the host with the most, in the network with the most; null: the table is empty.
   // `*count`: what the widest network has that the entry is a part of.

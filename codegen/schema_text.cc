@@ -69,7 +69,7 @@ class TypeWriter {
   }
 
  private:
-  // With the scopes that it needs from there.
+  // Its name, with the scopes that it needs from there.
   std::string Named(uint64_t id, Brand::Reader brand) const {
     std::string text;
     Node::Reader node = nodes_.Get(id);

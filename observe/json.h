@@ -17,8 +17,8 @@ namespace hawser::observe {
 // Thread: any.
 
 std::string JsonOf(wire::Snapshot::Reader snapshot);
-// Those of its fields that `fields` names. With `history`, its curves as `history`: lists of numbers, one a
-// point, with the points' ages; if `pollers` is among the fields, also of each poller and pool.
+// The fields of `snapshot` that `fields` names. With `history`, its curves as `history`: lists of numbers,
+// one a point, with the points' ages; if `pollers` is among the fields, also of each poller and pool.
 std::string JsonOf(wire::Snapshot::Reader snapshot, absl::Span<const absl::string_view> fields,
                    const History* history);
 

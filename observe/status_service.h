@@ -48,7 +48,7 @@ class StatusService final : public kj::HttpService,
 
   StatusService(Source source, const Options& options);
 
-  // With which to make the kj::HttpServer that serves it, and that must not outlive it.
+  // What the kj::HttpServer that serves it is made with. That server must not outlive it.
   const kj::HttpHeaderTable& headers() const { return *headers_; }
   kj::HttpServerSettings Settings();
 

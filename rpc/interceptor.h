@@ -44,8 +44,8 @@ class Interceptor {
     // peer of the connection that is up when Begin() runs, not authenticated if none is. The call may be sent
     // over a later one.
     const PeerIdentity& peer_identity;
-    // That of the request. At a client it includes what earlier interceptors added, and is valid until the
-    // next Add().
+    // The metadata of the request. At a client it includes what earlier interceptors added, and is valid
+    // until the next Add().
     MetadataView metadata;
     // Goes along with the request at a client, with the answer at a server. Add to it.
     Metadata& outgoing_metadata;

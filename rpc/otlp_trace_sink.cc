@@ -40,7 +40,7 @@ namespace hawser {
 namespace {
 
 constexpr size_t kQueueMax = 4096;
-// That are written without a look at the queue.
+// Spans that are written without a look at the queue.
 constexpr size_t kSpansAtOnce = 1024;
 // A line ends with the span that reaches this, which has some 25 KB at most: the Collector's receiver cuts a
 // line at 1 MiB.
@@ -194,8 +194,8 @@ class OtlpTraceSink::Writer {
   }
 
  private:
-  // Those of this process. exit() lets them write what is queued: mostly the spans of the last calls, without
-  // which the traces that they begin have no root.
+  // The writers of this process. exit() lets them write what is queued: mostly the spans of the last calls,
+  // without which the traces that they begin have no root.
   struct Writers {
     static Writers& OfProcess() {
       static constinit PerProcess<Writers> writers;

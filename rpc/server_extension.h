@@ -29,7 +29,7 @@ class ServerExtensionHost {
                                                                         const SocketAddress& address) = 0;
   // How often memory of that pool was refused: BufferPool::refusals(). From any thread.
   virtual uint64_t RefusalsOn(absl::string_view scheme) const = 0;
-  // That the server listens on.
+  // The addresses that the server listens on.
   virtual std::vector<SocketAddress> listening() const = 0;
 
  protected:

@@ -39,9 +39,9 @@ struct TraceContext {
   static std::optional<TraceContext> Parse(absl::string_view traceparent);
   std::string ToString() const;
 
-  // That of the call whose handler, or callback, this thread runs, for the application's own spans and logs.
-  // nullptr: there is none, or its caller sent none and this process has no sink. Valid until that handler,
-  // or callback, returns.
+  // The trace of the call whose handler, or callback, this thread runs, for the application's own spans and
+  // logs. nullptr: there is no such call, or its caller sent none and this process has no sink. Valid until
+  // that handler, or callback, returns.
   static const TraceContext* Current();
 };
 

@@ -41,7 +41,7 @@ class RecordSocket {
   void StartTurn(size_t asked_bytes, bool may_read_ahead) {
     socket_empty_ = false;
     may_read_ahead_ = may_read_ahead;
-    // With what surrounds each record.
+    // The budget includes what surrounds each record.
     budget_bytes_ = asked_bytes + asked_bytes / 8 + kOverheadBytesMax;
   }
   // The turn costs more than the bytes that were read: there is a record, or a message of the handshake after

@@ -22,7 +22,7 @@ namespace hawser::tls {
 // keeps itself.
 void AllowResumption(ssl_ctx_st& context);
 
-// With which a client resumes a session. It is used once (RFC 8446, C.4), and not longer than the server's
+// What a client resumes a session with. It is used once (RFC 8446, C.4), and not longer than the server's
 // certificates are valid.
 struct Ticket {
   SslSessionPtr session;

@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Poller>> Runtime::NewPoller(const PollerOptions& 
 absl::Status Runtime::StartNear(Poller& poller) const {
   // A thread that is not bound follows the process when its cpuset grows.
   const absl::Status started = poller.Start(cores_ == AllowedCores() ? std::set<int>() : cores_);
-  // That is where the poller runs best, not where it must: a filter of system calls may forbid to choose.
+  // The poller runs best there, but not only there: a filter of system calls may forbid to choose.
   return absl::IsInvalidArgument(started) ? poller.Start() : started;
 }
 

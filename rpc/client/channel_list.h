@@ -62,7 +62,7 @@ class ChannelList {
     ChannelCounts counts;        // Summed over all channels that there ever were.
   };
 
-  // That of this process: a child made by fork() begins with an empty one.
+  // The list of this process: a child made by fork() begins with an empty one.
   static ChannelList& Process();
 
   // The first `channels_max`, in no order.

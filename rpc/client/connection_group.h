@@ -53,7 +53,7 @@ class ConnectionGroup {
   const std::shared_ptr<CallSender>& Choose();
   // Ready if one of them is; else connecting if one of them is.
   ChannelState state() const { return state_.load(std::memory_order_acquire); }
-  // That of the first connection that is ready. Null: none is.
+  // The identity of the peer of the first connection that is ready. Null: none is.
   std::shared_ptr<const PeerIdentity> peer_identity() const;
   // The Channel is being destroyed: returns the connections, which the group does not keep any more.
   std::vector<std::shared_ptr<ChannelCore>> Release();

@@ -36,7 +36,7 @@ class FirstAttempt {
   // The attempt of this connection is over, however it ended. False: it was before.
   bool End(transport::Poller& poller);
 
-  // That of the channel has ended with `why`, or is not waited for any more. The first call counts.
+  // The first attempt has ended with `why`, or is not waited for any more. The first call counts.
   void SetResult(const absl::Status& why);
   bool has_result() const { return done_.is_set(); }
 

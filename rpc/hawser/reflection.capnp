@@ -12,7 +12,7 @@
 #  - how many superclasses an interface has and how many scopes a brand: the loader goes through them at each reference;
 #  - names, if they are printed for people or compilers: they are bytes of the peer's choice, and displayNamePrefixLength may be
 #    larger than the name.
-# And of all nodes together, before it builds or reads a message:
+# It checks of all nodes together, before it builds or reads a message:
 #  - that scopes form trees;
 #  - that each group is the type of one field, of the struct that is its scope, and not larger than that struct; and that nothing
 #    else refers to a group. Otherwise a group may contain itself, or lie outside of the message.

@@ -41,7 +41,7 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
   void Close();
   // Blocks until no connection is open, or until `deadline`; returns whether none is.
   bool AwaitNoConnections(absl::Time deadline);
-  // Likewise until there is no session: their handlers have answered, too.
+  // Blocks until there is no session, or until `deadline`: the handlers of all have answered, too.
   bool AwaitNoSessions(absl::Time deadline);
   // Keeps `then`, unless there is no session, and calls it once the last one has ended, on its poller. After
   // Close(), once.

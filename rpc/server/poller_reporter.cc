@@ -12,7 +12,7 @@ namespace {
 
 // How long a snapshot waits for pollers: a turn takes half a millisecond, unless a handler holds one.
 constexpr absl::Duration kPatience = absl::Milliseconds(20);
-// And for those that have begun their reports by then: they are busy, or have many sessions.
+// How long it waits for those that have begun their reports by then: they are busy, or have many sessions.
 constexpr absl::Duration kPatienceOnceBegun = absl::Seconds(1);
 
 // Sessions that a poller looks at in one turn: some 0.1 ms.

@@ -51,8 +51,8 @@ class ServerPollers {
   // Makes no pollers any more.
   void Close();
 
-  // Those of the device that `address` is on; makes them if there are none. FailedPrecondition: Close() was
-  // called, or the network is less secure than the credentials ask for.
+  // The pollers of the device that `address` is on; makes them if there are none. FailedPrecondition: Close()
+  // was called, or the network is less secure than the credentials ask for.
   absl::StatusOr<PollerGroup*> At(const std::string& scheme, const SocketAddress& address);
   // Those that prove, over TCP, who connects over RDMA.
   absl::StatusOr<PollerGroup*> ForProofs();
@@ -98,7 +98,7 @@ class ServerPollers {
                                         bool keeps);
   // A new runtime, or the one that the application gave.
   RuntimeOr MakeRuntime(const std::string& scheme, const std::string& device) const;
-  // That of `device`, or else the first for `scheme`. Unavailable: none serves that any more.
+  // The runtime of `device`, or else the first for `scheme`. Unavailable: none serves that any more.
   RuntimeOr ServingRuntime(absl::string_view scheme, const std::string& device) const;
   RuntimeOr RuntimeForBuffers(absl::string_view uri);
   // The runtime that the application gives has its device already.

@@ -11,7 +11,7 @@ namespace hawser::internal {
 
 // A server listens on `address`. READY=1 for the first server of the process, and STATUS for each.
 void NotifyServing(absl::string_view address);
-// That server stops. STOPPING=1 if no other server of the process serves.
+// A server that was announced stops. STOPPING=1 if no other server of the process serves.
 void NotifyStopping();
 
 }  // namespace hawser::internal

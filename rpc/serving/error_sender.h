@@ -54,7 +54,7 @@ class ErrorSender final : transport::MemoryQueue::Waiter {
                       const absl::Status& status, bool not_run, const Metadata* metadata = nullptr);
   // Sends what it owes, as far as there is memory now. False: some still wait, for `why`.
   bool SendOwed(transport::Shortage& why);
-  // Likewise, and waits for memory.
+  // Sends what is owed, or waits for memory.
   void SendOwedOrWait();
   bool OnMemory(transport::Shortage& why) override { return SendOwed(why); }
 

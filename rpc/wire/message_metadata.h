@@ -15,8 +15,8 @@ namespace hawser::internal {
 // be sent (OutgoingMessage::status()).
 uint16_t AddMetadata(const Metadata& metadata, transport::OutgoingMessage& message);
 
-// That of `message`, whose envelope says that it is in `segment`; empty if that is 0. InvalidArgument:
-// malformed.
+// The metadata of `message`, whose envelope says that it is in `segment`; empty if that is 0.
+// InvalidArgument: malformed.
 absl::StatusOr<MetadataView> MetadataIn(const transport::IncomingMessage& message, uint16_t segment);
 
 // The same of a message in which it was found well-formed.

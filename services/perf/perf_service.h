@@ -115,7 +115,7 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   void Answer(Waiting& waiting);
   // Those that are over, for the caller to destroy without the lock.
   std::vector<std::unique_ptr<RawPort>> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Likewise.
+  // Payloads that are not used any more, likewise.
   std::vector<std::shared_ptr<const Buffer>> TakeUnused(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ServerExtensionHost& host_;

@@ -20,8 +20,8 @@ Findings Examine(const System& system, const std::vector<Device>& devices, bool 
 // Is there a device at all? ok, if there is none and none is wanted: Hawser is as good on TCP.
 Findings CheckDevices(const std::vector<Device>& devices, bool rdma_wanted);
 
-// Which of them Hawser uses, and why, and which it passes over, and why. Says nothing where what keeps it
-// from all of them is said elsewhere. `verbs_devices`: of Loader::OpenDevices().
+// Says which devices Hawser uses, and why, and which it passes over, and why. Says nothing where what keeps
+// it from all of them is said elsewhere. `verbs_devices`: of Loader::OpenDevices().
 Findings CheckChoice(const System& system, const std::vector<Device>& devices,
                      const std::vector<VerbsDevice>& verbs_devices);
 

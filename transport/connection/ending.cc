@@ -15,9 +15,9 @@ namespace {
 // of our memory. The time is long, because destroying the queue pair of a slow driver may block this thread.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
-// Likewise, where the fabric completes everything as soon as the device has let go, and nothing here waits
-// for that (QueuePair::ForceFlush()). That takes long if the device is busy with the ends of many others. A
-// device that is stuck does not let go.
+// The same bound where the fabric completes everything as soon as the device has released it, and nothing
+// here waits for that (QueuePair::ForceFlush()). That takes long if the device is busy with the ends of many
+// others. A device that is stuck never releases it.
 constexpr absl::Duration kForcedFlushTimeout = absl::Seconds(30);
 
 // How long the report of a loss waits for its cause, if so far only receives were flushed.

@@ -29,7 +29,7 @@ absl::Status NoMemoryToAccept() {
       "the server has no memory for a new connection (BufferPoolOptions::limit_bytes, or ulimit -l)");
 }
 
-// Those of the fabric, without what `features` does not have.
+// The features of the fabric, without what `features` does not have.
 uint32_t Features(Poller& poller, uint32_t features) {
   uint32_t ours = 0;
   if (!poller.fabric().sends_can_wait()) ours |= kFeatureCredits;

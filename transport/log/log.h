@@ -46,7 +46,7 @@ namespace transport {
 //           LogLevel() is not.
 bool TryLog(LogSeverity severity, absl::string_view text);
 
-// Likewise; counts a lost line, and a later line says how many there were.
+// The same, but it counts a lost line, and a later line says how many there were.
 void Log(LogSeverity severity, absl::string_view text);
 
 }  // namespace transport

@@ -39,13 +39,13 @@ class PeerLog {
 
   PeerLog(const Limits& limits, Clock now_ns, Write write);
 
-  // That of the process, with the limits above: TryLog().
+  // The log of the process, with the limits above: TryLog().
   static PeerLog& Process();
 
   // `text`, if the limits allow it. Peers of one host (PeerHost) count as one.
   void Line(LogSeverity severity, const SocketAddress& peer, absl::string_view text);
-  // Likewise, of what any peer can cause: `subject` is what it is about, a method's name, say. Lines about
-  // peers do not count against a subject.
+  // A line of what any peer can cause: `subject` is what it is about, a method's name, say. Lines about peers
+  // do not count against a subject.
   void Line(LogSeverity severity, absl::string_view subject, absl::string_view text);
   // A line of kDebug. Its text costs something: ask first whether LogLevel() wants it.
   void Debug(absl::string_view text);

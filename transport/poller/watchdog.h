@@ -37,7 +37,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // That of this process, and not of the one that it was forked from. Never destroyed.
+  // The watchdog of this process, and not of the one that it was forked from. Never destroyed.
   static Watchdog& Process();
 
   // From here to Unwatch(); both outlive that. Without a thread (none can be started) nothing is watched.

@@ -53,7 +53,7 @@ class Dialing {
   absl::string_view private_data() const { return greeting_.private_data(); }
 
   const absl::Status& failure() const { return failure_; }
-  // With which private data the peer has rejected; empty if it has not.
+  // The private data with which the peer has rejected; empty if it has not.
   absl::string_view rejection() const { return is_rejected_ ? private_data() : absl::string_view(); }
 
  private:
