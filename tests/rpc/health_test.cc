@@ -20,6 +20,10 @@ namespace {
 using ::testing::HasSubstr;
 using Status = health::ServingStatus;
 
+// So a check is sent again when its connection is lost.
+static_assert(health::HealthStub::kCheck.idempotent && health::HealthStub::kWatch.idempotent &&
+              health::HealthWatcherStub::kChanged.idempotent);
+
 constexpr char kProbe[] = "probe.capnp:Probe";
 
 class Watcher final : public health::HealthWatcherService {
