@@ -6,9 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
 #include "hawser/tests/fuzz/fuzz.h"
+#include "hawser/transport/fabric/tcp/atomic.h"
 #include "hawser/transport/fabric/tcp/frame_reader.h"
 
 namespace hawser::fuzz {
@@ -32,13 +34,14 @@ struct Setup {
     read_depth = 1 + script.Below(4);
     for (uint32_t i = script.Below(kDepth); i > 0; --i) receives.push_back(1 + script.U16() % kMemoryMax);
     for (uint32_t i = script.Below(4); i > 0; --i) {
-      grants.push_back({1 + script.U16() % kMemoryMax,
-                        script.Below(2) == 0 ? QueuePair::Access::kRead : QueuePair::Access::kWrite});
+      const uint32_t bytes = 1 + script.U16() % kMemoryMax;
+      grants.push_back({bytes, kAccesses[script.Below(4)]});
     }
     for (uint32_t i = script.Below(kDepth); i > 0; --i) {
       requests.push_back({1 + script.U16() % kMemoryMax, script.Below(2) == 0});
     }
     takes_pushes = read_depth != 4;
+    takes_atomics = read_depth != 1;
     posted_at_once = receives.empty() ? 0 : script.Below(static_cast<uint32_t>(receives.size()) + 1);
   }
 
@@ -46,6 +49,9 @@ struct Setup {
     uint32_t bytes;
     QueuePair::Access access;
   };
+  static constexpr QueuePair::Access kAccesses[] = {
+      QueuePair::Access::kRead, QueuePair::Access::kWrite, QueuePair::Access::kAtomic,
+      QueuePair::Access::kReadRepeatedly | QueuePair::Access::kWrite | QueuePair::Access::kAtomic};
   struct Request {
     uint32_t bytes;
     bool is_read;
@@ -57,6 +63,7 @@ struct Setup {
   std::vector<Request> requests;
   uint32_t posted_at_once;
   bool takes_pushes;
+  bool takes_atomics;
 };
 
 // The victim's half of a connection.
@@ -67,6 +74,7 @@ struct Victim {
         receive_queue({.send_depth = kDepth, .receive_depth = kDepth, .read_depth = setup.read_depth}, 7),
         reader(send_queue, receive_queue) {
     reader.set_takes_pushes(setup.takes_pushes);
+    reader.set_takes_atomics(setup.takes_atomics);
     for (const uint32_t bytes : setup.receives) receives.emplace_back(bytes, 0xdb);
     while (posted < setup.posted_at_once) PostReceive();
     for (const Setup::Grant& grant : setup.grants) {
@@ -119,14 +127,15 @@ struct Expected {
   std::vector<Memory> receives, granted, sinks, pushed;
   uint32_t executed = 0;
   uint32_t received = 0;
-  uint32_t reads_accepted = 0;
-  bool push_is_due = false;  // The last SEND announced one.
+  uint32_t reads_accepted = 0;                         // And atomics.
+  std::vector<std::pair<uint32_t, uint64_t>> atomics;  // How many were accepted before, and the answer.
+  bool push_is_due = false;                            // The last SEND announced one.
 };
 
 struct Frame {
   FrameHeader header;
   std::string payload;
-  // For a WRITE or READ request: the grant that its address is relative to; -1: none.
+  // For a WRITE, READ request or atomic: the grant that its address is relative to; -1: none.
   int grant = -1;
 };
 
@@ -162,10 +171,10 @@ class Model {
     const auto is_granted = [&](QueuePair::Access access) {
       if (frame.grant < 0 || !key_is_right) return false;
       const Setup::Grant& grant = setup_.grants[static_cast<size_t>(frame.grant)];
-      return grant.access == access && offset <= grant.bytes && length <= grant.bytes - offset;
+      return Allows(grant.access, access) && offset <= grant.bytes && length <= grant.bytes - offset;
     };
     if (expected_.push_is_due && (header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
-                                  header.kind == FrameKind::kReadRequest)) {
+                                  header.kind == FrameKind::kReadRequest || IsAtomic(header.kind))) {
       return End(Result::kViolation);
     }
     switch (header.kind) {
@@ -203,6 +212,29 @@ class Model {
         ++expected_.reads_accepted;
         ++expected_.executed;
         break;
+      case FrameKind::kCompareSwap:
+      case FrameKind::kFetchAdd: {
+        if (!setup_.takes_atomics) return End(Result::kViolation);
+        const bool adds = header.kind == FrameKind::kFetchAdd;
+        if (length != (adds ? 8u : 16u)) return End(Result::kViolation);
+        if (expected_.reads_accepted == setup_.read_depth) return End(Result::kRefused);
+        if (frame.grant < 0 || !key_is_right) return End(Result::kRefused);
+        const Setup::Grant& grant = setup_.grants[static_cast<size_t>(frame.grant)];
+        if (!Allows(grant.access, QueuePair::Access::kAtomic) || grant.bytes < 8 ||
+            offset > grant.bytes - 8 || offset % 8 != 0) {
+          return End(Result::kRefused);
+        }
+        if (frame.payload.size() < length) return;
+        uint64_t before, operands[2];
+        uint8_t* const word = expected_.granted[static_cast<size_t>(frame.grant)].data() + offset;
+        std::memcpy(&before, word, 8);
+        std::memcpy(operands, frame.payload.data(), length);
+        const uint64_t after = adds ? before + operands[0] : before == operands[0] ? operands[1] : before;
+        std::memcpy(word, &after, 8);
+        expected_.atomics.emplace_back(expected_.reads_accepted++, before);
+        ++expected_.executed;
+        break;
+      }
       case FrameKind::kReadResponse: {
         if (answered_ == reads_.size()) return End(Result::kViolation);
         const uint32_t number = reads_[answered_];
@@ -271,7 +303,10 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
   Frame frame;
   FrameHeader& header = frame.header;
   const uint32_t what = script.Byte();
-  header.kind = what < 240 ? static_cast<FrameKind>(1 + what % 6) : FrameKind::kPush;
+  header.kind = what < 240   ? static_cast<FrameKind>(1 + what % 6)
+                : what < 246 ? FrameKind::kPush
+                : what < 250 ? FrameKind::kFetchAdd
+                             : FrameKind::kCompareSwap;
   if (header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite) header.flags = what / 6 % 2;
   if (header.kind == FrameKind::kSend && what / 12 % 4 == 3) header.flags |= fabric::kPushFollowsFlag;
   if (model.push_is_due() && what % 8 != 7) header.kind = FrameKind::kPush;
@@ -289,6 +324,15 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
       const uint32_t bytes = setup.grants[static_cast<size_t>(frame.grant)].bytes;
       *offset = script.U16() % bytes;
       header.length_bytes = std::min<uint32_t>(header.length_bytes, bytes - static_cast<uint32_t>(*offset));
+      break;
+    }
+    case FrameKind::kCompareSwap:
+    case FrameKind::kFetchAdd: {
+      header.length_bytes = fabric::OperandBytes(header.kind);
+      if (setup.grants.empty()) break;
+      frame.grant = static_cast<int>(script.Below(static_cast<uint32_t>(setup.grants.size())));
+      *offset = script.U16() % setup.grants[static_cast<size_t>(frame.grant)].bytes;
+      if (what % 4 != 3) *offset &= ~uint64_t{7};
       break;
     }
     case FrameKind::kReadResponse:
@@ -354,6 +398,9 @@ Frame NextFrame(Script& script, const Model& model, const Setup& setup, uint64_t
       break;
   }
   frame.payload = std::string(payload_bytes, static_cast<char>(what));
+  // A swap that is done: 0xee is in all memory that is granted.
+  if (header.kind == FrameKind::kCompareSwap && payload_bytes == 16 && what % 2 == 0)
+    frame.payload.replace(0, 8, 8, '\xee');
   return frame;
 }
 
@@ -424,6 +471,9 @@ void CheckOutcome(Victim& victim, Result result, const Expected& expected) {
     const uint8_t* data = nullptr;
     const FrameHeader header = victim.receive_queue.NextFragment(&data);
     FUZZ_EXPECT(std::string(reinterpret_cast<const char*>(data), header.length_bytes).size() != 0);
+    for (const auto& [index, before] : expected.atomics) {
+      FUZZ_EXPECT(index != answers || std::memcmp(data, &before, 8) == 0, "an atomic's answer is wrong");
+    }
     victim.receive_queue.MarkFragmentSent();
     if (victim.receive_queue.answer_offset() == 0) ++answers;
   }
@@ -450,7 +500,8 @@ void RunOnce(const uint8_t* data, size_t size, size_t piece_of_run) {
     Frame frame = NextFrame(script, model, setup, &offset, &key_is_right);
     FrameHeader header = frame.header;
     // One that was spoiled into another kind names no grant.
-    const bool names_grant = header.kind == FrameKind::kWrite || header.kind == FrameKind::kReadRequest;
+    const bool names_grant =
+        header.kind == FrameKind::kWrite || header.kind == FrameKind::kReadRequest || IsAtomic(header.kind);
     if (frame.grant >= 0 && names_grant) {
       const auto grant = static_cast<size_t>(frame.grant);
       header.key ^= victim.told[grant].rkey;
@@ -458,7 +509,8 @@ void RunOnce(const uint8_t* data, size_t size, size_t piece_of_run) {
     }
     const bool takes_payload = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
                                header.kind == FrameKind::kReadResponse ||
-                               header.kind == FrameKind::kFarewell || header.kind == FrameKind::kPush;
+                               header.kind == FrameKind::kFarewell || header.kind == FrameKind::kPush ||
+                               IsAtomic(header.kind);
     // What the reader will take for the payload, and no more: what follows is the next frame. Where it is
     // less, there is no next frame.
     const size_t wanted = takes_payload ? header.length_bytes : 0;
@@ -491,6 +543,9 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
       // Posted at once; then a SEND, a push that is taken, a SEND, one that is dropped, and one too many.
       {"pushes", from({9,  2, 0, 2, 100, 0, 100, 0,   0,  0, 2, 0,   40, 0, 0, 241,
                        20, 1, 0, 0, 9,   0, 0,   240, 80, 2, 0, 241, 1,  0, 0})},
+      // Two grants of all rights; fetch-and-add, compare-and-swap, one that is not aligned.
+      {"atomics", from({9,  2, 2, 0,   2, 200, 0, 3, 100, 0, 3,   0, 0, 246, 0, 0, 0,
+                        16, 0, 0, 250, 0, 0,   1, 8, 0,   0, 247, 0, 0, 0,   3, 0, 0})},
       {"spoiled_length", from({2, 2, 2, 1, 100, 0, 0, 0, 1, 0, 40, 0, 5, 255, 255, 255, 255})}};
 }
 

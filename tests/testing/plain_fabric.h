@@ -26,6 +26,7 @@ class PlainFabric final : public fabric::Fabric {
   bool sends_can_wait() const override { return false; }
   bool takes_ports_of_tcp() const override { return ports_ == Ports::kOfTcp; }
   size_t sge_max() const override { return tcp_->sge_max(); }
+  fabric::Atomics atomics() const override { return tcp_->atomics(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {
     return tcp_->Register(address, length_bytes);
@@ -106,6 +107,7 @@ class PlainFabric final : public fabric::Fabric {
     PlainQueuePair(std::unique_ptr<fabric::QueuePair> real, Ports ports)
         : real_(std::move(real)), ports_(ports) {}
     uint32_t qp_num() const override { return real_->qp_num(); }
+    bool takes_atomics() const override { return real_->takes_atomics(); }
     uint32_t read_depth() const override { return real_->read_depth(); }
     SocketAddress peer_address() const override { return real_->peer_address(); }
     SocketAddress local_address() const override { return real_->local_address(); }

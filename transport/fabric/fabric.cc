@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 
 namespace hawser::fabric {
 namespace {
@@ -39,11 +40,11 @@ absl::string_view Describe(CompletionStatus status) {
       return "IBV_WC_LOC_*_ERR (our own work request was wrong: memory that is not registered, or a receive "
              "shorter than the message)";
     case CompletionStatus::kRemoteAccessError:
-      return "IBV_WC_REM_ACCESS_ERR (the peer refused the address or rkey of a READ or WRITE)";
+      return "IBV_WC_REM_ACCESS_ERR (the peer refused the address or rkey of a READ, WRITE or atomic)";
     case CompletionStatus::kRemoteInvalidRequest:
       return "IBV_WC_REM_INV_REQ_ERR (the peer refused the request: a message longer than its posted "
              "receive, "
-             "or more outstanding READs than agreed)";
+             "more outstanding READs than agreed, or an atomic on 8 bytes that are not aligned)";
     case CompletionStatus::kRemoteOperationError:
       return "IBV_WC_REM_OP_ERR (the peer could not carry out the request)";
     case CompletionStatus::kRnrRetryExceeded:
@@ -55,6 +56,41 @@ absl::string_view Describe(CompletionStatus status) {
       return "IBV_WC_WR_FLUSH_ERR (an earlier error, or Disconnect(), ended the queue pair)";
   }
   return "unknown completion status";
+}
+
+absl::Status CheckGrant(const Sge& range, QueuePair::Access access, Atomics atomics) {
+  constexpr QueuePair::Access kAll =
+      QueuePair::Access::kReadRepeatedly | QueuePair::Access::kWrite | QueuePair::Access::kAtomic;
+  constexpr uint8_t kRepeatBit = 8;
+  const auto bits = static_cast<uint8_t>(access);
+  if (bits == 0 || !Allows(kAll, access) ||
+      ((bits & kRepeatBit) != 0 && !Allows(access, QueuePair::Access::kRead))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Grant: access ", bits, ": READ, WRITE or atomics, or several of them, can be granted"));
+  }
+  if (!Allows(access, QueuePair::Access::kAtomic)) return absl::OkStatus();
+  if (atomics == Atomics::kNone) {
+    return absl::InvalidArgumentError(
+        "Grant: atomics, which this fabric does not have: see Fabric::atomics()");
+  }
+  if (reinterpret_cast<uintptr_t>(range.address) % 8 != 0) {
+    return absl::InvalidArgumentError(
+        "Grant: atomics on a range that begins at no multiple of 8, so that none of its words is aligned");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAtomic(const SendWorkRequest& request) {
+  const size_t bytes = request.sges.empty() ? 0 : request.sges[0].length;
+  if (request.sges.size() == 1 && bytes == sizeof(uint64_t) &&
+      request.remote_address % sizeof(uint64_t) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("PostSend: an atomic with ", request.sges.size(), " sges, of ", bytes,
+                   " bytes the first, on an address ", request.remote_address % sizeof(uint64_t),
+                   " bytes behind a multiple of 8: it needs one of 8 bytes, on a "
+                   "multiple of 8"));
 }
 
 absl::StatusOr<tls::Secret> ConnectRequest::ExportSecret(absl::string_view) {

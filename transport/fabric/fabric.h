@@ -34,10 +34,19 @@ class Context;
 //    QueuePairOptions::sends_wait, the SEND waits instead.
 //  - After an error every posted work request, send and receive, completes with kFlushed. If a completion's
 //    status is not kSuccess, only its wr_id, status and qp_num are defined.
-//  - A READ or WRITE outside what was granted, or with a revoked or foreign rkey, fails the *requester* with
-//    kRemoteAccessError, changes no memory, and puts both queue pairs in error.
-//  - A SEND posted after a READ may overtake it. Send from the READ's completion when the order matters.
+//  - A READ, WRITE or atomic outside what was granted, or with a revoked or foreign rkey, fails the
+//    *requester* with kRemoteAccessError, changes no memory, and puts both queue pairs in error. So does,
+//    with kRemoteInvalidRequest, an atomic of a hostile peer on 8 bytes that are not aligned: PostSend()
+//    refuses it.
+//  - A SEND, WRITE or atomic posted after a READ may overtake it. Post from the READ's completion when the
+//    order matters.
 //  - A WRITE is visible to the peer's CPU once a later SEND on the same queue pair has been received.
+//  - A READ that begins at a multiple of 8, in memory granted with kReadRepeatedly, returns each word of 8
+//    bytes whole, as some write has left it, and promises nothing of two words together. The bytes of a WRITE
+//    arrive in any order.
+//  - The answers to READs and atomics need no order among themselves and WRITEs in memory, but each completes
+//    in posting order. So a chain of unsignaled READs and a signaled one at its end is done when that
+//    completes.
 //  - Receives may complete before OnEstablished(). A fabric calls no handler after its queue pair was
 //    destroyed.
 namespace hawser::fabric {
@@ -59,24 +68,41 @@ struct Sge {
   uint32_t lkey = 0;    // The lkey of the MemoryRegion that contains the whole range.
 };
 
-// kPush sends what the peer is about to READ, before it asks; see QueuePair::push_bytes_max(). kRevoke
-// appears only in completions; see QueuePair::Revoke().
-enum class Opcode : uint8_t { kSend, kRead, kWrite, kPush, kReceive, kRevoke };
+// kPush sends what the peer is about to READ, before it asks; see QueuePair::push_bytes_max(). kReceive and
+// kRevoke appear only in completions; see QueuePair::Revoke().
+enum class Opcode : uint8_t { kSend, kWrite, kPush, kRead, kCompareSwap, kFetchAdd, kReceive, kRevoke };
+
+// The peer's answer brings bytes into the memory of the sges, and each counts against the READ depth.
+inline constexpr bool IsAnswered(Opcode send) { return send >= Opcode::kRead; }
+inline constexpr bool IsAtomic(Opcode send) { return send > Opcode::kRead; }
+
+// What an atomic is atomic with (ibv_device_attr.atomic_cap), at the side that has the memory.
+enum class Atomics : uint8_t {
+  kNone,           // There are no atomics.
+  kNic,            // The atomics of every peer that come through the same device.
+  kWithProcessor,  // These, and the atomic instructions of the processor (std::atomic_ref).
+};
 
 // One entry of the send queue.
 struct SendWorkRequest {
   uint64_t wr_id = 0;
-  Opcode opcode = Opcode::kSend;  // kSend, kRead, kWrite or kPush.
+  Opcode opcode = Opcode::kSend;  // kSend to kFetchAdd.
   // Asks for a completion. A failed work request completes whether signaled or not.
   bool signaled = false;
   // 1 to Fabric::sge_max() entries, at least 1 byte together. PostSend() copies them. The fabric owns the
-  // memory they name until this request, or a later signaled one, has completed.
+  // memory they name until this request, or a later signaled one, has completed. An atomic has one of 8
+  // bytes, which receives the value that the peer's memory had before.
   absl::Span<const Sge> sges;
-  // kRead and kWrite: what the peer's QueuePair::Grant() returned, and an offset added to the address. kPush:
-  // the same values that the peer would use in its READ. kSend: the address is 0; the rkey is 0, or that of a
-  // grant of the peer's, which this SEND ends. That needs Fabric::sends_end_grants() on both sides.
+  // kRead, kWrite and atomics: what the peer's QueuePair::Grant() returned, and an offset added to the
+  // address. An atomic's is a multiple of 8. kPush: the same values that the peer would use in its READ.
+  // kSend: the address is 0; the rkey is 0, or that of a grant of the peer's, which this SEND ends. That
+  // needs Fabric::sends_end_grants() on both sides.
   uint64_t remote_address = 0;
   uint32_t rkey = 0;
+  // kCompareSwap: if the 8 bytes of the peer are equal to `compare_add`, they become `swap`. kFetchAdd:
+  // `compare_add` is added to them, modulo 2^64. In the byte order of the host, like the result.
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
 };
 
 // What a peer needs to READ or WRITE memory that is granted to it. It is sent to the peer.
@@ -99,7 +125,8 @@ enum class CompletionStatus : uint8_t {
   kSuccess,
   kLocalError,              // Our own memory, request or receive was wrong: IBV_WC_LOC_*_ERR.
   kRemoteAccessError,       // IBV_WC_REM_ACCESS_ERR
-  kRemoteInvalidRequest,    // IBV_WC_REM_INV_REQ_ERR: message longer than the receive, too many READs.
+  kRemoteInvalidRequest,    // IBV_WC_REM_INV_REQ_ERR: message longer than the receive, too many READs, an
+                            // atomic on 8 bytes that are not aligned.
   kRemoteOperationError,    // IBV_WC_REM_OP_ERR
   kRnrRetryExceeded,        // IBV_WC_RNR_RETRY_EXC_ERR: the peer posted no receive.
   kTransportRetryExceeded,  // IBV_WC_RETRY_EXC_ERR: the peer does not answer.
@@ -204,9 +231,9 @@ class ConnectRequest {
   // addresses. Valid until it is accepted or rejected.
   virtual SocketAddress local_address() const = 0;
 
-  // The number of READs that the peer lets each side have outstanding. 0: it allows none, so no large message
-  // could pass. (Not every iWARP driver says what the peer allows. Then it is what this side's device can
-  // do.)
+  // The number of READs (and atomics) that the peer lets each side have outstanding. 0: it allows none, so no
+  // large message could pass. (Not every iWARP driver says what the peer allows. Then it is what this side's
+  // device can do.)
   virtual uint32_t read_depth() const { return 1; }
 
   // Who the peer is, as TLS has found. Null: the listener has no credentials.
@@ -253,8 +280,9 @@ struct QueuePairOptions {
   // Send work requests posted and not completed (unsignaled: until a signaled one completes).
   uint32_t send_depth = 64;
   uint32_t receive_depth = 64;  // Receive work requests posted and not completed.
-  // Outstanding READs: as requester (initiator_depth) and as responder (responder_resources). Both sides get
-  // the minimum.
+  // Outstanding READs and atomics: as requester (initiator_depth) and as responder (responder_resources).
+  // Both sides get the minimum. A caller may post more: the fabric sends them when earlier ones are answered,
+  // and what is posted behind them waits, too. `send_depth` bounds how many are posted.
   uint32_t read_depth = 16;
   // A SEND of the peer that finds no posted receive waits for one without a time limit, instead of RNR.
   // Everything that the peer has sent behind it waits as well, including acknowledgements and the answers to
@@ -283,7 +311,8 @@ class QueuePair {
 
   virtual uint32_t qp_num() const = 0;
 
-  // The number of READs that may be outstanding: the agreed read depth. Valid from OnEstablished() on.
+  // The number of READs and atomics that may be outstanding: the agreed read depth. Valid from
+  // OnEstablished() on.
   virtual uint32_t read_depth() const = 0;
 
   // Valid from Connect() or Accept() on.
@@ -316,8 +345,8 @@ class QueuePair {
 
   // Posts in order, as one chain (one doorbell, one system call); all or nothing. Not before OnEstablished(),
   // or, at the accepting side, the first receive completion. ResourceExhausted: the send queue has no room.
-  // InvalidArgument: an sge is outside of its region, or there are too many. FailedPrecondition: not
-  // connected, or already in error.
+  // InvalidArgument: an sge is outside of its region, there are too many, CheckAtomic() refuses an atomic, or
+  // takes_atomics() is false. FailedPrecondition: not connected, or already in error.
   virtual absl::Status PostSend(absl::Span<const SendWorkRequest> requests) = 0;
 
   // Posts one SEND of these bytes, and copies them, as IBV_SEND_INLINE does: when this returns, the memory is
@@ -345,16 +374,29 @@ class QueuePair {
   // fabric cannot say (verbs: only the completion queue, which many queue pairs share, knows it).
   virtual bool HasUnpolled() const { return false; }
 
-  // Lets this one peer, over this one queue pair, READ (or WRITE) the range, which is inside one region. The
+  // What a peer may do with memory: one of these, or several joined with |.
+  enum class Access : uint8_t {
+    kRead = 1,    // READ each byte at least four times. A fabric in software refuses more.
+    kWrite = 2,   // WRITE.
+    kAtomic = 4,  // Atomics. The range begins at a multiple of 8. Only where Fabric::atomics() is not kNone.
+    kReadRepeatedly = 8 | kRead,  // READ, as often as the peer wants.
+  };
+
+  // Lets this one peer, over this one queue pair, access the range, which is inside one region. The
   // grant is valid for the peer from a SEND that is posted later, until it is revoked, also after the end of
   // the queue pair, or until that is destroyed. With verbs it is a memory window of type 2, so this call pins
   // and maps nothing. On a device without such windows peers on other queue pairs of the process could use
-  // the rkey, if they guessed it, and a program may choose less than that (GrantKind in verbs/options.h). The
-  // peer may READ each byte at least four times; a fabric in software refuses more. ResourceExhausted: too
+  // the rkey, if they guessed it, and a program may choose less than that (GrantKind in verbs/options.h).
+  // InvalidArgument: the range is not in a region, or CheckGrant() refuses it. ResourceExhausted: too
   // many grants at once (at least `send_depth` are possible). FailedPrecondition: not connected yet, or
   // already in error (a later poll notifies the handler).
-  enum class Access : uint8_t { kRead, kWrite };
   virtual absl::StatusOr<Granted> Grant(const Sge& range, Access access) = 0;
+
+  // Whether atomics may be posted here: the own device and, as far as the fabric knows, the peer's can do
+  // them. Valid from OnEstablished() on. What they are atomic with is the peer's Fabric::atomics(), which
+  // only the peer knows. Verbs do not know the peer's device: if that has none, an atomic fails
+  // (kRemoteInvalidRequest, or kRemoteAccessError), and ends the queue pair.
+  virtual bool takes_atomics() const { return false; }
 
   // Revokes a grant. The fabric owns the memory until the completion with `wr_id`; after it the peer can no
   // longer touch the memory. That completion has no order with those of the send queue, and takes no place
@@ -388,9 +430,9 @@ class QueuePair {
     return false;
   }
 
-  // How many bytes of answers to the peer's READs this side has sent, ever; a byte that is READ again counts
-  // again. nullopt: the fabric does not see the peer's READs (verbs: the NIC answers them). Valid from
-  // OnEstablished() on.
+  // How many bytes of answers to the peer's READs and atomics this side has sent, ever; a byte that is READ
+  // again counts again. nullopt: the fabric does not see the peer's READs (verbs: the NIC answers them).
+  // Valid from OnEstablished() on.
   virtual std::optional<uint64_t> answered_read_bytes() const { return std::nullopt; }
 
   // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
@@ -407,6 +449,22 @@ class QueuePair {
   // arrive on every device (rdma_cm has no parameter for it).
   virtual void DisconnectBecause(absl::string_view /*why*/) { Disconnect(); }
 };
+
+constexpr QueuePair::Access operator|(QueuePair::Access one, QueuePair::Access other) {
+  return static_cast<QueuePair::Access>(static_cast<uint8_t>(one) | static_cast<uint8_t>(other));
+}
+// Whether `access` has all of `right`.
+constexpr bool Allows(QueuePair::Access access, QueuePair::Access right) {
+  return (access | right) == access;
+}
+
+// The check of QueuePair::Grant() that every fabric makes. InvalidArgument: `access` is none that there is;
+// or it has kAtomic, and the range begins at no multiple of 8, or `atomics` is kNone.
+absl::Status CheckGrant(const Sge& range, QueuePair::Access access, Atomics atomics);
+
+// Likewise for an atomic given to QueuePair::PostSend(). InvalidArgument: it has another sge than one of 8
+// bytes, or its remote address is no multiple of 8.
+absl::Status CheckAtomic(const SendWorkRequest& request);
 
 // One device.
 // Thread:   any.
@@ -443,6 +501,9 @@ class Fabric {
   // kRemoteInvalidRequest), and ends it. With verbs: SEND_WITH_INV, where grants are memory windows; only
   // what the own device has invalidated counts as ended.
   virtual bool sends_end_grants() const { return false; }
+
+  // What atomics of peers on memory of this side are atomic with. WRITEs are atomic with none of them.
+  virtual Atomics atomics() const { return Atomics::kNone; }
 
   // Whether QueuePairOptions::tls and ListenOptions are possible.
   virtual bool carries_tls() const { return false; }

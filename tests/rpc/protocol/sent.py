@@ -45,6 +45,8 @@ class Sent:
     0 and that is not. `check_payload` gets the bodies (inline segments, what was READ, what was pushed), and may raise
     NotZero."""
 
+    ATOMICS = ("compare-and-swap", "fetch-and-add")
+
     def __init__(self, zeros, tally, check_payload=lambda data: None):
         self.zeros = zeros
         self.tally = tally
@@ -52,7 +54,7 @@ class Sent:
         self.peer = None
         self.acknowledged = 0  # As the last frame says.
         self._requests = 0
-        self._reads = {}  # Number of a READ request: (rkey, address).
+        self._reads = {}  # Number of a READ request: (rkey, address); of an atomic: None.
         self._granted = {}  # rkey: (address, Granted) of what was granted last with it.
         self._data = bytearray()
         self._greeted = False
@@ -63,6 +65,8 @@ class Sent:
             "READ response": page.fragment_max,
             "farewell": 256,
             "push": page.push_max,
+            "compare-and-swap": 16,
+            "fetch-and-add": 8,
         }
 
     def feed(self, data):
@@ -112,7 +116,7 @@ class Sent:
             return False
         self.acknowledged = header["acknowledged"]
         number = self._requests
-        self._requests += kind in ("SEND", "WRITE", "READ request", "push")
+        self._requests += kind in ("SEND", "WRITE", "READ request", "push", *self.ATOMICS)
         self._check(kind, self._check_frame, kind, number, header, taken[page.frame.size :])
         return True
 
@@ -121,14 +125,19 @@ class Sent:
             self.tally.messages[name_of(self.zeros.page.kinds, self.zeros.page.header.decode(payload)["kind"])] += 1
         elif kind == "READ request":
             self._reads[number] = (header["key"], header["address"])
+        elif kind in self.ATOMICS:
+            self._reads[number] = None
         self.zeros.frame(header)
         if kind == "SEND":
             self._check_message(self.zeros.message(payload))
         elif kind == "push":
             self._put(header["key"], header["address"], payload)
         elif kind == "READ response":
-            rkey, address = self.peer._reads[header["key"]]
-            self._put(rkey, address + header["address"], payload)
+            read = self.peer._reads[header["key"]]
+            if read is None:
+                expect(len(payload) == 8 and header["address"] == 0, "answer to an atomic", header)
+            else:
+                self._put(read[0], read[1] + header["address"], payload)
         elif kind == "farewell":
             expect(payload.decode().isprintable(), "text of a farewell", payload)
 

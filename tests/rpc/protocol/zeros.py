@@ -62,8 +62,8 @@ class Zeros:
     def greeting(self, greeting, private):
         expect(greeting["magic"] == int.from_bytes(self.page.greeting_magic, "little"), "magic of a greeting", greeting)
         kind = name_of(self.page.greetings, greeting["kind"])
-        # Takes pushes; or, of a reject, speaks TLS only.
-        expect(greeting["flags"] in ((0, 2) if kind == "reject" else (0, 1)), "flags of a greeting", greeting)
+        # Takes pushes, takes atomics; or, of a reject, speaks TLS only.
+        expect(greeting["flags"] & ~(2 if kind == "reject" else 5) == 0, "flags of a greeting", greeting)
         if kind == "reject":
             expect(greeting["READ depth"] == 0, "READ depth of a reject", greeting)
             if private:

@@ -58,6 +58,14 @@ inline std::vector<FabricUnderTest> Where(bool FabricUnderTest::*ability) {
   return all;
 }
 
+// Those that cannot.
+inline std::vector<FabricUnderTest> WhereNot(bool FabricUnderTest::*ability) {
+  std::vector<FabricUnderTest> all = FabricsUnderTest();
+  all.erase(std::remove_if(all.begin(), all.end(), [&](const FabricUnderTest& one) { return one.*ability; }),
+            all.end());
+  return all;
+}
+
 // A suite of a fixture that is derived from FabricContract, for each of `fabrics`.
 #define HAWSER_INSTANTIATE(suite, fabrics)                               \
   GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite);                  \

@@ -61,6 +61,28 @@ absl::Status Endpoint::Write(uint64_t wr_id, Sge source, const Granted& to, int6
                .rkey = to.rkey});
 }
 
+absl::Status Endpoint::FetchAdd(uint64_t wr_id, Sge sink, const Granted& to, int64_t offset, uint64_t add) {
+  return Post({.wr_id = wr_id,
+               .opcode = Opcode::kFetchAdd,
+               .signaled = true,
+               .sges = {&sink, 1},
+               .remote_address = to.address + static_cast<uint64_t>(offset),
+               .rkey = to.rkey,
+               .compare_add = add});
+}
+
+absl::Status Endpoint::CompareSwap(uint64_t wr_id, Sge sink, const Granted& to, int64_t offset,
+                                   uint64_t compare, uint64_t swap) {
+  return Post({.wr_id = wr_id,
+               .opcode = Opcode::kCompareSwap,
+               .signaled = true,
+               .sges = {&sink, 1},
+               .remote_address = to.address + static_cast<uint64_t>(offset),
+               .rkey = to.rkey,
+               .compare_add = compare,
+               .swap = swap});
+}
+
 absl::Status Endpoint::Push(uint64_t wr_id, Sge source, const Granted& granted) {
   return Post({.wr_id = wr_id,
                .opcode = Opcode::kPush,

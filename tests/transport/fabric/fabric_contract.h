@@ -57,6 +57,7 @@ struct FabricUnderTest {
   // It runs in a guest, which is emulated. Then tests repeat less often what each repetition shows as well,
   // and move fewer bytes.
   bool emulated = false;
+  bool atomics = false;  // Fabric::atomics() is not kNone.
 };
 
 // Those that a test binary is for: each defines this.
@@ -126,6 +127,9 @@ class Endpoint {
   // `offset`: of the first byte, in what the peer has granted.
   absl::Status Read(uint64_t wr_id, Sge sink, const Granted& from, int64_t offset = 0);
   absl::Status Write(uint64_t wr_id, Sge source, const Granted& to, int64_t offset = 0, bool signaled = true);
+  absl::Status FetchAdd(uint64_t wr_id, Sge sink, const Granted& to, int64_t offset, uint64_t add);
+  absl::Status CompareSwap(uint64_t wr_id, Sge sink, const Granted& to, int64_t offset, uint64_t compare,
+                           uint64_t swap);
   // `source`: all that is granted by `granted`.
   absl::Status Push(uint64_t wr_id, Sge source, const Granted& granted);
   // A SEND, not signaled, and behind it a push, signaled, in one call.

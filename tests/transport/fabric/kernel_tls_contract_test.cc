@@ -34,7 +34,8 @@ FabricUnderTest InKernel(const char* name, TcpFabricOptions options) {
           .pushes = true,
           .sends_can_wait = true,
           .posts_inline = true,
-          .emulated = true};
+          .emulated = true,
+          .atomics = true};
 }
 
 // The contract is worth nothing if the kernel was not used.

@@ -56,7 +56,7 @@ std::shared_ptr<Fabric> NewTlsFabricWithShortLivedKeys() {
 }  // namespace
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
-  return {
+  std::vector<FabricUnderTest> all = {
       {"Tcp",
        NewTcpFabric,
        Loopback(AF_INET),
@@ -100,6 +100,8 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
        /*sends_can_wait=*/true,
        /*posts_inline=*/true},
   };
+  for (FabricUnderTest& one : all) one.atomics = true;
+  return all;
 }
 
 }  // namespace hawser::fabric

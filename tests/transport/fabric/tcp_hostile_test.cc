@@ -396,7 +396,7 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
   for (int round = 0; round < 300; ++round) {
     Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 8192);
     Stranger peer(world_);
-    peer.BecomePeerOf(b, kTakesPushes);
+    peer.BecomePeerOf(b, kTakenFrames);
     for (uint64_t i = 0; i < 4; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 64, 64)), IsOk());
     const Granted grants[] = {b.Grant(b.At(1024, 1024), QueuePair::Access::kRead),
                               b.Grant(b.At(2048, 1024), QueuePair::Access::kWrite),
@@ -406,10 +406,10 @@ TEST_F(TcpFabricTest, RandomFramesHarmNobodyElse) {
     ASSERT_THAT(b.Send(2, b.At(0, 10)), IsOk());
     std::string said;
     for (int i = 0; i < 8; ++i) {
-      const uint32_t lengths[] = {0, 1, 10, 64, 65, 1024, static_cast<uint32_t>(random())};
+      const uint32_t lengths[] = {0, 8, 16, 64, 65, 1024, static_cast<uint32_t>(random())};
       const Granted& grant = grants[random() % 4];
       const FrameHeader header = {
-          .kind = static_cast<FrameKind>(random() % 9),
+          .kind = static_cast<FrameKind>(random() % 11),
           .flags = static_cast<uint8_t>(random()),
           .status = static_cast<uint8_t>(random() % 10),
           .length_bytes = lengths[random() % 7],

@@ -25,6 +25,7 @@ class TlsFabric final : public Fabric {
   absl::string_view scheme() const override { return real_->scheme(); }
   bool sends_can_wait() const override { return real_->sends_can_wait(); }
   size_t sge_max() const override { return real_->sge_max(); }
+  Atomics atomics() const override { return real_->atomics(); }
   bool carries_tls() const override { return true; }
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
     return real_->Register(address, length_bytes);

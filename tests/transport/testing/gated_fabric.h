@@ -47,6 +47,7 @@ class GatedFabric final : public fabric::Fabric {
   bool pins_memory() const override { return pins_memory_.value_or(real_->pins_memory()); }
   bool carries_tls() const override { return real_->carries_tls(); }
   size_t sge_max() const override { return real_->sge_max(); }
+  fabric::Atomics atomics() const override { return real_->atomics(); }
   bool sends_end_grants() const override { return real_->sends_end_grants(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {

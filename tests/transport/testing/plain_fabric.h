@@ -19,6 +19,7 @@ class PlainFabric final : public fabric::Fabric {
   bool pins_memory() const override { return real_->pins_memory(); }
   bool sends_can_wait() const override { return real_->sends_can_wait(); }
   size_t sge_max() const override { return real_->sge_max(); }
+  fabric::Atomics atomics() const override { return real_->atomics(); }
   bool sends_end_grants() const override { return real_->sends_end_grants(); }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override {

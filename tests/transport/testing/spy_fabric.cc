@@ -116,6 +116,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   Counts& counts() { return counts_; }
   uint32_t qp_num() const override { return real_->qp_num(); }
   uint32_t read_depth() const override { return real_->read_depth(); }
+  bool takes_atomics() const override { return real_->takes_atomics(); }
   SocketAddress peer_address() const override { return real_->peer_address(); }
   SocketAddress local_address() const override { return real_->local_address(); }
   absl::Status Connect(const SocketAddress& address, absl::string_view private_data) override {

@@ -111,6 +111,7 @@ class SpyFabric final : public fabric::Fabric {
   void LetSendsWait(bool let) { sends_may_wait_ = let; }
   bool sends_end_grants() const override { return real_->sends_end_grants(); }
   size_t sge_max() const override { return sge_max_.value_or(real_->sge_max()); }
+  fabric::Atomics atomics() const override { return real_->atomics(); }
   // As a device of which a send has at most so many. A SEND of more fails as it does there.
   void SetSgeMax(size_t sge_max) { sge_max_ = sge_max; }
   int numa_node() const override { return numa_node_.value_or(real_->numa_node()); }

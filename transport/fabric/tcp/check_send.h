@@ -14,6 +14,7 @@ namespace hawser::fabric {
 struct SendLimits {
   uint32_t push_bytes_max = 0;  // 0: the peer takes no pushes.
   uint32_t read_depth = 0;
+  bool takes_atomics = false;
 };
 
 // Checks a work request for QueuePair::PostSend() of a queue pair to `peer`, and sets `length_bytes` if it is

@@ -98,7 +98,7 @@ absl::Status TcpQueuePair::Accept(ConnectRequest& request, absl::string_view pri
   local_address_ = LocalAddress(stream.fd());
   life().Move(Event::kAccept);
   const uint32_t read_depth = std::min(tcp_request->read_depth(), traffic_.send_queue().read_depth());
-  const uint8_t flags = tcp_request->flags() & kTakesPushes;
+  const uint8_t flags = tcp_request->flags() & kTakenFrames;
   const std::string answer = EncodeGreeting(GreetingKind::kAccept, read_depth, private_data, flags);
   completion_queue().Watch(*this, stream.fd(), EPOLLIN);
   if (!stream.SendAll(answer.data(), answer.size())) {

@@ -41,7 +41,7 @@ Dialing::Progress Dialing::Start(Stream& stream, const SocketAddress& local, con
                                  uint32_t read_depth, absl::string_view private_data) {
   peer_ = peer;
   read_depth_ = read_depth;
-  greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, read_depth, private_data, kTakesPushes);
+  greeting_to_send_ = EncodeGreeting(GreetingKind::kConnect, read_depth, private_data, kTakenFrames);
   if (local.family() != AF_UNSPEC && BindToConnect(stream.fd(), local) != 0) {
     const int error = errno;
     return Fail(absl::UnavailableError(absl::StrCat(

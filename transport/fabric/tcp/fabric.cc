@@ -31,6 +31,8 @@ class TcpFabric final : public Fabric {
   absl::string_view scheme() const override { return "tcp"; }
   // A SEND waits in the socket: the kernel's flow control stops the peer.
   bool sends_can_wait() const override { return true; }
+  // The owner's poller executes them, with the processor's own.
+  Atomics atomics() const override { return Atomics::kWithProcessor; }
   bool carries_tls() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {

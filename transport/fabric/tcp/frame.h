@@ -7,13 +7,13 @@
 #include <type_traits>
 
 // The wire format of an established connection: each direction is a sequence of frames, a frame is a header
-// and, for kSend, kWrite, kReadResponse, kFarewell and kPush, `length_bytes` of payload. All integers are
-// little-endian.
+// and, for kSend, kWrite, kReadResponse, kFarewell, kPush, kCompareSwap and kFetchAdd, `length_bytes` of
+// payload. All integers are little-endian.
 //
-// Requests (kSend, kWrite, kReadRequest, kPush) are numbered from 0 in the order in which they travel, modulo
-// 2^32; the number is not sent. A responder executes them in that order, except that it answers a READ when
-// it comes to it: `acknowledged` counts a READ when it was accepted. READs are answered in order, each in
-// fragments.
+// Requests (kSend, kWrite, kReadRequest, kPush, kCompareSwap, kFetchAdd) are numbered from 0 in the order in
+// which they travel, modulo 2^32; the number is not sent. A responder executes them in that order, except
+// that it answers a READ when it comes to it: `acknowledged` counts a READ when it was accepted. READs and
+// atomics are answered in order, a READ in fragments, an atomic with the 8 bytes that were there before.
 namespace hawser::fabric {
 
 enum class FrameKind : uint8_t {
@@ -29,6 +29,10 @@ enum class FrameKind : uint8_t {
   // Memory that the receiver may READ, sent ahead: the receiver uses the bytes instead of a READ, or drops
   // them. Sent only to a peer whose greeting has kTakesPushes.
   kPush = 8,
+  // Atomics. The payload has their operands, 8 bytes each: kCompareSwap, what to compare with and what to
+  // swap in; kFetchAdd, what to add. Sent only to a peer whose greeting has kTakesAtomics.
+  kCompareSwap = 9,
+  kFetchAdd = 10,
 };
 
 // On a kSend, kWrite or kPush: the requester waits for an acknowledgement. Without the flag it does not wait,
@@ -46,11 +50,11 @@ struct FrameHeader {
   uint32_t length_bytes = 0;  // The payload's. kReadRequest: that of the memory to be read; kAck, kNak: 0.
   // Requests of the receiver of this frame that the sender of this frame has executed so far, modulo 2^32.
   uint32_t acknowledged = 0;
-  // kWrite, kReadRequest: the rkey; kPush: that of the sender's own memory. kReadResponse, kNak: the number
-  // of the request.
+  // kWrite, kReadRequest, atomics: the rkey; kPush: that of the sender's own memory. kReadResponse, kNak: the
+  // number of the request.
   uint32_t key = 0;
-  // kWrite, kReadRequest: of the remote memory; kPush: of the sender's own. kReadResponse: offset of the
-  // fragment.
+  // kWrite, kReadRequest, atomics: of the remote memory; kPush: of the sender's own. kReadResponse: offset of
+  // the fragment.
   uint64_t address = 0;
 };
 
@@ -61,6 +65,9 @@ static_assert(std::endian::native == std::endian::little, "headers are copied to
 // Long enough to amortise a system call, short enough for a SEND behind it not to wait: 128 KiB are 10 us at
 // 100 Gbit/s.
 inline constexpr uint32_t kReadFragmentMax = 128 * 1024;
+
+// The same where the owner of the memory changes it meanwhile: such fragments are copied, word by word.
+inline constexpr uint32_t kWordFragmentMax = 16 * 1024;
 
 // The least size of a fragment that is not the last of its READ: each fragment costs the requester a system
 // call, so a peer that answers byte by byte breaks the protocol. Hawser itself sends kReadFragmentMax.

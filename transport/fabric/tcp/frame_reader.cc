@@ -207,7 +207,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
                                   static_cast<int>(header.reserved)));
   }
   const bool is_other_request = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
-                                header.kind == FrameKind::kReadRequest;
+                                header.kind == FrameKind::kReadRequest || IsAtomic(header.kind);
   if (is_other_request && receive_queue_.push_is_due()) {
     return Violation("it sent another request in place of the push that its SEND announced");
   }
@@ -243,6 +243,11 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       push_followed_ = true;
       receive_queue_.PushHasCome();
       return Result::kPushed;
+    case FrameKind::kCompareSwap:
+    case FrameKind::kFetchAdd:
+      if (!takes_atomics_) return UnknownKind(header);
+      verdict = receive_queue_.BeginAtomic(header, &target_);
+      break;
     case FrameKind::kFarewell:
       if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
         return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
@@ -253,7 +258,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       target_ = reinterpret_cast<uint8_t*>(&farewell_[0]);
       break;
     default:
-      return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
+      return UnknownKind(header);
   }
   switch (verdict) {
     case TcpReceiveQueue::Verdict::kOk:
@@ -285,6 +290,8 @@ void FrameReader::Advance(size_t length_bytes) {
     receive_queue_.FinishWrite(header_.flags);
   } else if (payload_ == FrameKind::kPush) {
     receive_queue_.FinishPush(header_.flags);
+  } else if (IsAtomic(payload_)) {
+    receive_queue_.FinishAtomic(payload_);
   }
 }
 
@@ -338,6 +345,10 @@ void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
 FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
   return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
                                 ", which has no payload, with one of ", header.length_bytes, " bytes"));
+}
+
+FrameReader::Result FrameReader::UnknownKind(const FrameHeader& header) {
+  return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
 }
 
 FrameReader::Result FrameReader::IdleAck() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "hawser/transport/fabric/tcp/atomic.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/options.h"
 #include "hawser/transport/fabric/tcp/receive_queue.h"
@@ -65,10 +66,14 @@ class FrameReader {
 
   // The greeting says that the peer may push.
   void set_takes_pushes(bool takes) { takes_pushes_ = takes; }
+  // Both greetings say that atomics may cross.
+  void set_takes_atomics(bool takes) { takes_atomics_ = takes; }
+  bool takes_atomics() const { return takes_atomics_; }
 
-  // A part of a WRITE with this rkey has arrived.
+  // A part of a WRITE or an atomic with this rkey has arrived.
   bool IsWriting(uint32_t rkey) const {
-    return payload_ == FrameKind::kWrite && payload_missing_ > 0 && header_.key == rkey;
+    return (payload_ == FrameKind::kWrite || IsAtomic(payload_)) && payload_missing_ > 0 &&
+           header_.key == rkey;
   }
   // A part of a SEND has arrived, in the oldest receive that is not filled.
   bool IsReceiving() const { return payload_ == FrameKind::kSend && payload_missing_ > 0; }
@@ -91,6 +96,7 @@ class FrameReader {
   bool MayFollowPushes(const FrameHeader& header, size_t bytes) const;
   bool MayPush(const FrameHeader& header) const;
   Result HasPayload(const FrameHeader& header);
+  Result UnknownKind(const FrameHeader& header);
   Result IdleAck();
   Result Violation(const std::string& what);
 
@@ -99,7 +105,8 @@ class FrameReader {
 
   FrameKind payload_ = FrameKind::kAck;  // Kind of the frame whose payload_missing_ bytes come next.
   uint32_t payload_missing_ = 0;
-  // Their destination, of a SEND, WRITE or push. Null: of a push that is dropped, or is in pushes_ and long.
+  // Their destination, of a SEND, WRITE, push or atomic. Null: of a push that is dropped, or is in pushes_
+  // and long.
   uint8_t* target_ = nullptr;
   FrameHeader header_;  // That frame's.
   uint32_t partial_bytes_ = 0;
@@ -116,6 +123,7 @@ class FrameReader {
   size_t pushed_bytes_ = 0;  // Sum of all of them, taken or not, and of their entries.
 
   bool takes_pushes_ = false;
+  bool takes_atomics_ = false;
   bool is_pushed_to_ = false;  // The last message but one came with a push: less is read into staging.
   bool push_followed_ = true;  // The push of the last one has come, or there was no message yet.
   bool emptied_ = false;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "hawser/transport/fabric/tcp/atomic.h"
+
 namespace hawser::fabric {
 namespace {
 
@@ -121,9 +123,12 @@ void FrameWriter::AppendRequests(bool with_answers, SendBatch& batch) {
       send_queue_.MarkSent();
       continue;
     }
+    if (IsAtomic(header.kind)) header.length_bytes = OperandBytes(header.kind);
     batch.BeginFrame(SendBatch::Owner::kRequester, send_queue_.sent(), send_queue_.reads_sent());
     batch.AppendHeader(header);
-    if (request->opcode != Opcode::kRead) {
+    if (IsAnswered(request->opcode)) {
+      if (IsAtomic(request->opcode)) batch.AppendCopy(request->operands(), header.length_bytes);
+    } else {
       for (uint8_t i = 0; i < request->sge_count; ++i) {
         batch.Append(request->segments[i].address, request->segments[i].length_bytes);
       }
@@ -141,11 +146,13 @@ bool FrameWriter::AppendAnswer(SendBatch& batch) {
   if (!batch.HasRoom() || !receive_queue_.has_answer()) return false;
   const uint8_t* data;
   FrameHeader header = receive_queue_.NextFragment(&data);
+  const bool in_words = receive_queue_.answers_in_words();
+  if (in_words && !batch.HasRoomForCopy(header.length_bytes)) return false;
   header.acknowledged = receive_queue_.executed();
   batch.BeginFrame(SendBatch::Owner::kReadAnswer, receive_queue_.answers_done(),
                    receive_queue_.answer_offset());
   batch.AppendHeader(header);
-  batch.Append(data, header.length_bytes);
+  in_words ? batch.AppendWords(data, header.length_bytes) : batch.Append(data, header.length_bytes);
   batch.EndFrame();
   receive_queue_.MarkFragmentSent();
   return true;
@@ -170,7 +177,10 @@ void FrameWriter::AppendRest(SendBatch& batch) {
       const TcpSendQueue::Request& request = send_queue_.Sending();
       batch.BeginFrame(partial_owner_, send_queue_.sent(), send_queue_.reads_sent());
       append_header();
-      for (uint8_t i = 0; i < request.sge_count && request.opcode != Opcode::kRead; ++i) {
+      if (IsAtomic(request.opcode)) {
+        batch.AppendCopy(request.operands() + skip, partial_header_.length_bytes - skip);
+      }
+      for (uint8_t i = 0; i < request.sge_count && !IsAnswered(request.opcode); ++i) {
         const TcpSendQueue::Request::Segment& segment = request.segments[i];
         const size_t skipped = std::min<size_t>(skip, segment.length_bytes);
         skip -= skipped;
@@ -184,7 +194,13 @@ void FrameWriter::AppendRest(SendBatch& batch) {
       receive_queue_.NextFragment(&data);
       batch.BeginFrame(partial_owner_, receive_queue_.answers_done(), receive_queue_.answer_offset());
       append_header();
-      batch.Append(data + skip, partial_header_.length_bytes - skip);
+      if (receive_queue_.answers_in_words()) {
+        const size_t cut = CutWordBytes(data);
+        batch.AppendCopy(receive_queue_.cut_word(), cut);
+        batch.AppendWords(data + skip + cut, partial_header_.length_bytes - skip - cut);
+      } else {
+        batch.Append(data + skip, partial_header_.length_bytes - skip);
+      }
       receive_queue_.MarkFragmentSent();
       break;
     }
@@ -235,6 +251,19 @@ void FrameWriter::TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_w
         break;  // ack_due() was restored above.
     }
   }
+  if (cut.owner != SendBatch::Owner::kReadAnswer || !receive_queue_.answers_in_words()) return;
+  // The owner may have changed the word since: what follows of it is what was copied with its front.
+  const uint8_t* data;
+  receive_queue_.NextFragment(&data);
+  const uint8_t* const copied = (cut.header != nullptr ? cut.header : batch.staging()) + sent_bytes;
+  std::memcpy(receive_queue_.cut_word(), copied, CutWordBytes(data));
+}
+
+// How many bytes of `fragment`, of which a part is on the wire, belong to a word that has begun to cross.
+size_t FrameWriter::CutWordBytes(const uint8_t* fragment) const {
+  if (partial_sent_ <= sizeof(FrameHeader)) return 0;
+  const size_t sent = partial_sent_ - sizeof(FrameHeader);
+  return std::min(RestOfWord(fragment + sent), partial_header_.length_bytes - sent);
 }
 
 }  // namespace hawser::fabric

@@ -74,6 +74,7 @@ class FrameWriter {
   bool AppendAnswer(SendBatch& batch);
   void AppendHeaderOnly(SendBatch::Owner owner, FrameHeader header, SendBatch& batch);
   void TakeBack(const SendBatch& batch, size_t sent_bytes, bool ack_was_due);
+  size_t CutWordBytes(const uint8_t* fragment) const;
 
   TcpSendQueue& send_queue_;
   TcpReceiveQueue& receive_queue_;

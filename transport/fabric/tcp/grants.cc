@@ -1,5 +1,7 @@
 #include "hawser/transport/fabric/tcp/grants.h"
 
+#include <limits>
+
 namespace hawser::fabric {
 
 Granted GrantTable::Add(const Sge& range, QueuePair::Access access) {
@@ -14,7 +16,9 @@ Granted GrantTable::Add(const Sge& range, QueuePair::Access access) {
   if (++grant.generation == 0) grant.generation = 1;
   grant.memory = range.address;
   grant.length_bytes = range.length;
-  grant.readable_bytes = uint64_t{range.length} * kReadsOfEachByteMax;
+  grant.readable_bytes = Allows(access, QueuePair::Access::kReadRepeatedly)
+                             ? std::numeric_limits<uint64_t>::max()
+                             : uint64_t{range.length} * kReadsOfEachByteMax;
   grant.access = access;
   grant.active = true;
   const uint32_t rkey = static_cast<uint32_t>(grant.generation) << 16 | index;
@@ -48,7 +52,7 @@ const GrantTable::Grant* GrantTable::Find(uint32_t rkey) const {
 uint8_t* GrantTable::Resolve(uint32_t rkey, uint64_t address, uint64_t length_bytes,
                              QueuePair::Access access) const {
   const Grant* grant = Find(rkey);
-  if (grant == nullptr || grant->access != access) return nullptr;
+  if (grant == nullptr || !Allows(grant->access, access)) return nullptr;
   const uint64_t offset = address - AddressOf(rkey);  // Wraps if below the range: too large.
   const bool inside =
       length_bytes != 0 && offset < grant->length_bytes && length_bytes <= grant->length_bytes - offset;

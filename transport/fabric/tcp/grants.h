@@ -8,9 +8,9 @@
 
 namespace hawser::fabric {
 
-// The memory of this side that one peer may READ or WRITE over one queue pair. It grows with the number of
-// grants at once: a message of several large segments needs one for each, and every slot may hold such a
-// message.
+// The memory of this side that one peer may READ, WRITE or use atomics on, over one queue pair. It grows with
+// the number of grants at once: a message of several large segments needs one for each, and every slot may
+// hold such a message.
 // Thread:   that of the queue pair.
 class GrantTable {
  public:
@@ -27,8 +27,8 @@ class GrantTable {
   // False if there is no such grant.
   bool Remove(uint32_t rkey);
 
-  // The memory that the peer calls [address, address + length_bytes), if it may access all of it; otherwise
-  // null. All three values come from the peer.
+  // The memory that the peer calls [address, address + length_bytes), if it has `access` to all of it;
+  // otherwise null. All three values come from the peer.
   uint8_t* Resolve(uint32_t rkey, uint64_t address, uint64_t length_bytes, QueuePair::Access access) const;
 
   // Counts a READ that Resolve() has allowed. False: it exceeds kReadsOfEachByteMax times the size of the
@@ -40,7 +40,7 @@ class GrantTable {
 
   struct Grant {
     uint8_t* memory = nullptr;
-    uint64_t readable_bytes = 0;  // That may still be READ.
+    uint64_t readable_bytes = 0;  // That may still be READ. kReadRepeatedly: more than can be, in a lifetime.
     uint32_t length_bytes = 0;
     uint16_t generation = 0;
     uint16_t next_free = kNone;

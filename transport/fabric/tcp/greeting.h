@@ -22,6 +22,7 @@
 //       12      3  READ depth, little-endian: kConnect, the requester's; kAccept, the minimum of both
 //       15      1  flags: 1, takes frames of kind kPush; kAccept: and so does the other side
 //                            2, kReject: the listener speaks TLS only
+//                            4, takes frames of kinds kCompareSwap and kFetchAdd; kAccept: likewise
 //       16      -  private data
 namespace hawser::fabric {
 
@@ -40,6 +41,10 @@ inline constexpr absl::string_view kGreetingMagic("\x89HAWSER\n", kGreetingMagic
 inline constexpr uint8_t kTakesPushes = 0x01;
 // In kReject, from a listener with credentials to a peer that does not begin with TLS.
 inline constexpr uint8_t kNeedsTls = 0x02;
+// A flag, as kTakesPushes.
+inline constexpr uint8_t kTakesAtomics = 0x04;
+// Those of frames that this side takes.
+inline constexpr uint8_t kTakenFrames = kTakesPushes | kTakesAtomics;
 
 struct Greeting {
   uint16_t version = kGreetingVersion;

@@ -49,12 +49,13 @@ absl::Status TcpQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) 
       continue;
     }
     uint32_t length_bytes;
-    const SendLimits limits = {push_bytes_max(), send_queue.read_depth()};
+    const SendLimits limits = {push_bytes_max(), send_queue.read_depth(), takes_atomics()};
     if (absl::Status status = CheckSend(request, regions_, limits, life().peer_address(), &length_bytes);
         !status.ok()) {
       return status;
     }
     send_queue.Place(i, request, length_bytes);
+    if (IsAtomic(request.opcode)) send_queue.PlaceOperands(i, request);
     if (request.opcode == Opcode::kPush && i > 0 && requests[i - 1].opcode == Opcode::kSend) {
       send_queue.MarkPushFollows(i - 1);
     }
@@ -102,6 +103,7 @@ size_t TcpQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
 
 absl::StatusOr<Granted> TcpQueuePair::Grant(const Sge& range, Access access) {
   if (!regions_.Contains(range)) return regions_.Refusal(range);
+  if (absl::Status status = CheckGrant(range, access, Atomics::kWithProcessor); !status.ok()) return status;
   const State state = life().state();
   if (state == State::kIdle || (state == State::kError && !life().ends_soon())) return NotUsable("Grant");
   const Granted granted = traffic_.receive_queue().grants().Add(range, access);

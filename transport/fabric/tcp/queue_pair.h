@@ -51,6 +51,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   }
   absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
+  bool takes_atomics() const override { return traffic_.takes_atomics(); }
   uint32_t push_bytes_max() const override { return traffic_.takes_pushes() ? kPushBytesMax : 0; }
   std::optional<uint64_t> answered_read_bytes() const override {
     return traffic_.receive_queue().answered_bytes();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "hawser/transport/fabric/tcp/atomic.h"
 
 namespace hawser::fabric {
 
@@ -58,12 +59,8 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::BeginWrite(const FrameHeader& header, 
 
 TcpReceiveQueue::Verdict TcpReceiveQueue::AcceptRead(const FrameHeader& header) {
   if (header.length_bytes == 0 || header.length_bytes > kMessageBytesMax) return Violation(header, "READ");
-  if (answers_accepted_ - answers_done_ == read_depth_) {
-    Refuse(CompletionStatus::kRemoteInvalidRequest,
-           absl::StrCat("it has more READs outstanding than the ", read_depth_, " agreed"));
-    return Verdict::kRefused;
-  }
-  const uint8_t* const memory =
+  if (!HasRoomToAnswer()) return Verdict::kRefused;
+  uint8_t* const memory =
       grants_.Resolve(header.key, header.address, header.length_bytes, QueuePair::Access::kRead);
   if (memory == nullptr) {
     Refuse(CompletionStatus::kRemoteAccessError,
@@ -78,10 +75,53 @@ TcpReceiveQueue::Verdict TcpReceiveQueue::AcceptRead(const FrameHeader& header) 
                            header.address, header.length_bytes, header.key, GrantTable::kReadsOfEachByteMax));
     return Verdict::kRefused;
   }
-  if (answers_ == nullptr) answers_.reset(new Answer[answers_mask_ + 1]);
-  answer(answers_accepted_++) = {memory, header.length_bytes, executed_, header.key};
+  const bool in_words = grants_.Resolve(header.key, header.address, header.length_bytes,
+                                        QueuePair::Access::kReadRepeatedly) != nullptr;
+  answer(answers_accepted_++) = {memory, header.length_bytes, executed_, header.key, in_words};
   Executed(0);
   return Verdict::kOk;
+}
+
+TcpReceiveQueue::Verdict TcpReceiveQueue::BeginAtomic(const FrameHeader& header, uint8_t** target) {
+  if (header.length_bytes != OperandBytes(header.kind)) return Violation(header, "payload for an atomic");
+  if (!HasRoomToAnswer()) return Verdict::kRefused;
+  uint8_t* const memory =
+      grants_.Resolve(header.key, header.address, kAtomicBytes, QueuePair::Access::kAtomic);
+  if (memory == nullptr) {
+    Refuse(CompletionStatus::kRemoteAccessError,
+           absl::StrFormat("its atomic on [0x%x, +8) with rkey 0x%x is not inside anything granted to it",
+                           header.address, header.key));
+    return Verdict::kRefused;
+  }
+  // A grant for atomics begins at a multiple of 8, here and as the peer sees it.
+  if (header.address % kAtomicBytes != 0) {
+    Refuse(CompletionStatus::kRemoteInvalidRequest,
+           absl::StrFormat("its atomic on address 0x%x, which is no multiple of 8", header.address));
+    return Verdict::kRefused;
+  }
+  Answer& next = answer(answers_accepted_);
+  next = {memory, kAtomicBytes, executed_, header.key};
+  *target = reinterpret_cast<uint8_t*>(next.operands);
+  return Verdict::kOk;
+}
+
+void TcpReceiveQueue::FinishAtomic(FrameKind kind) {
+  Answer& next = answer(answers_accepted_++);
+  next.operands[0] = ExecuteAtomic(kind, next.address, next.operands);
+  next.address = reinterpret_cast<uint8_t*>(next.operands);
+  next.rkey = 0;
+  Executed(0);
+}
+
+// For a READ or atomic more. False: it was refused.
+bool TcpReceiveQueue::HasRoomToAnswer() {
+  if (answers_accepted_ - answers_done_ == read_depth_) {
+    Refuse(CompletionStatus::kRemoteInvalidRequest,
+           absl::StrCat("it has more READs outstanding than the ", read_depth_, " agreed"));
+    return false;
+  }
+  if (answers_ == nullptr) answers_.reset(new Answer[answers_mask_ + 1]);
+  return true;
 }
 
 void TcpReceiveQueue::Refuse(CompletionStatus status, std::string reason) {
@@ -90,18 +130,27 @@ void TcpReceiveQueue::Refuse(CompletionStatus status, std::string reason) {
   reason_ = std::move(reason);
 }
 
+uint32_t TcpReceiveQueue::FragmentBytes() const {
+  const Answer& next = answer(answers_done_);
+  const uint32_t left = next.length_bytes - answer_offset_;
+  if (!next.in_words) return std::min(left, kReadFragmentMax);
+  // Ends with a word.
+  const auto into_word = reinterpret_cast<uintptr_t>(next.address + answer_offset_) % kAtomicBytes;
+  return std::min(left, kWordFragmentMax - static_cast<uint32_t>(into_word));
+}
+
 FrameHeader TcpReceiveQueue::NextFragment(const uint8_t** data) const {
   const Answer& next = answer(answers_done_);
   *data = next.address + answer_offset_;
   return {.kind = FrameKind::kReadResponse,
-          .length_bytes = std::min(next.length_bytes - answer_offset_, kReadFragmentMax),
+          .length_bytes = FragmentBytes(),
           .key = next.number,
           .address = answer_offset_};
 }
 
 void TcpReceiveQueue::MarkFragmentSent() {
   const Answer& next = answer(answers_done_);
-  answer_offset_ += std::min(next.length_bytes - answer_offset_, kReadFragmentMax);
+  answer_offset_ += FragmentBytes();
   if (answer_offset_ < next.length_bytes) return;
   bytes_done_ += next.length_bytes;
   ++answers_done_;

@@ -16,8 +16,8 @@
 
 namespace hawser::fabric {
 
-// The responding half of a queue pair: its receive queue, the grants to the peer, and the READ answers that
-// the peer waits for. It trusts nothing: every number in a FrameHeader comes from the peer.
+// The responding half of a queue pair: its receive queue, the grants to the peer, and the answers to READs
+// and atomics that the peer waits for. It trusts nothing: every number in a FrameHeader comes from the peer.
 // Thread:   that of the queue pair.
 class TcpReceiveQueue {
  public:
@@ -81,6 +81,9 @@ class TcpReceiveQueue {
   void FinishWrite(uint8_t flags) { Executed(flags); }
   void FinishPush(uint8_t flags) { Executed(flags); }
   Verdict AcceptRead(const FrameHeader& header);
+  // As BeginWrite(), of the operands. FinishAtomic() executes it, and its answer is due.
+  Verdict BeginAtomic(const FrameHeader& header, uint8_t** target);
+  void FinishAtomic(FrameKind kind);
 
   // A NAK with `status` will go out behind the answers that are due; `reason` is for this side.
   void Refuse(CompletionStatus status, std::string reason);
@@ -93,6 +96,10 @@ class TcpReceiveQueue {
   void set_ack_due(bool due) { ack_due_ = due; }
 
   bool has_answer() const { return answers_done_ != answers_accepted_; }
+  // The next answer is from memory that its owner may change meanwhile: it crosses in whole words, and what
+  // is left of a word of which a part is on the wire is kept in cut_word().
+  bool answers_in_words() const { return answer(answers_done_).in_words; }
+  uint8_t* cut_word() { return reinterpret_cast<uint8_t*>(answer(answers_done_).operands); }
   // Returns the next fragment's header and memory; moves past it.
   FrameHeader NextFragment(const uint8_t** data) const;
   void MarkFragmentSent();
@@ -124,10 +131,13 @@ class TcpReceiveQueue {
     CompletionStatus status = CompletionStatus::kSuccess;
   };
   struct Answer {
-    const uint8_t* address = nullptr;
+    uint8_t* address = nullptr;
     uint32_t length_bytes = 0;
     uint32_t number = 0;
-    uint32_t rkey = 0;
+    uint32_t rkey = 0;  // 0: of an atomic that was executed, and needs the granted memory no longer.
+    bool in_words = false;
+    // Of an atomic. Once it was executed, the first is its answer. Of a READ in words: cut_word().
+    uint64_t operands[2] = {0, 0};
   };
 
   uint32_t complete() const { return filled_ - (push_is_due_ ? 1 : 0); }
@@ -138,12 +148,14 @@ class TcpReceiveQueue {
     if (flags & kAckRequestedFlag) ack_due_ = true;
   }
   Verdict Violation(const FrameHeader& header, const char* what);
+  bool HasRoomToAnswer();
+  uint32_t FragmentBytes() const;
 
   const uint32_t depth_;
   uint32_t read_depth_;
   const uint32_t answers_mask_;
   CursorRing<Receive> receives_;
-  std::unique_ptr<Answer[]> answers_;  // Null until the first READ.
+  std::unique_ptr<Answer[]> answers_;  // Null until the first READ or atomic.
   GrantTable grants_;
 
   uint32_t posted_ = 0;     // Receives posted,

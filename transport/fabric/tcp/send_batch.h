@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/tcp/atomic.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 
 namespace hawser::fabric {
@@ -41,6 +42,11 @@ class SendBatch {
            staged_ + sizeof(FrameHeader) + kSgeMax * kCopyMax <= kStagingBytes && bytes_ < kBytesMax;
   }
 
+  // One more frame fits whose payload of `length_bytes` is copied, whatever its size.
+  bool HasRoomForCopy(size_t length_bytes) const {
+    return HasRoom() && staged_ + sizeof(FrameHeader) + length_bytes <= kStagingBytes;
+  }
+
   void BeginFrame(Owner owner, uint32_t cursor0, uint32_t cursor1) {
     Frame& frame = frame_[frames_];
     frame.owner = owner;
@@ -71,8 +77,17 @@ class SendBatch {
 
   // At most kCopyMax bytes.
   void AppendCopy(const uint8_t* data, size_t length_bytes) {
-    uint8_t* end = staging_.data() + staged_;
-    std::memcpy(end, data, length_bytes);
+    std::memcpy(staging_.data() + staged_, data, length_bytes);
+    AppendStaged(length_bytes);
+  }
+  // As CopyWords(), if HasRoomForCopy().
+  void AppendWords(const uint8_t* data, size_t length_bytes) {
+    CopyWords(staging_.data() + staged_, data, length_bytes);
+    AppendStaged(length_bytes);
+  }
+  // These bytes are already behind what was copied last.
+  void AppendStaged(size_t length_bytes) {
+    uint8_t* const end = staging_.data() + staged_;
     if (ends_staged_) {
       segment_[segments_ - 1].iov_len += length_bytes;
     } else {
@@ -106,6 +121,8 @@ class SendBatch {
   iovec* segments() { return segment_.data(); }
   size_t segment_count() const { return segments_; }
   const Frame& frame(size_t i) const { return frame_[i]; }
+  // The first byte that was copied: of the first frame, if that begins with one.
+  const uint8_t* staging() const { return staging_.data(); }
   size_t frame_count() const { return frames_; }
 
   static constexpr size_t kCopyMax = 512;  // From here on a segment of its own costs less than copying.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -25,9 +26,10 @@ struct CompletionSpan {
   Completion* end;
 };
 
-// The requesting half of a queue pair: its send queue. A request is posted -> sent -> acknowledged (READ:
-// answered) -> completed. A cursor counts what was posted, modulo 2^32. A number counts requests as frame.h
-// does. Both begin at 0. They differ by the SENDs that were copied: these have numbers, but no places here.
+// The requesting half of a queue pair: its send queue. A request is posted -> sent -> acknowledged (READ and
+// atomic: answered) -> completed. An atomic is a READ of 8 bytes here, whose frame has operands. A cursor
+// counts what was posted, modulo 2^32. A number counts requests as frame.h does. Both begin at 0. They differ
+// by the SENDs that were copied: these have numbers, but no places here.
 // Thread:   that of the queue pair.
 class TcpSendQueue {
  public:
@@ -39,13 +41,18 @@ class TcpSendQueue {
     uint32_t number = 0;
     Opcode opcode = Opcode::kSend;
     bool signaled : 1 = false;
-    bool answered : 1 = false;      // READ: all of its bytes have arrived.
+    bool answered : 1 = false;      // READ, atomic: all of its bytes have arrived.
     bool push_follows : 1 = false;  // SEND: was posted together with the push behind it.
     uint8_t sge_count = 0;
     struct Segment {
       uint8_t* address = nullptr;
       uint32_t length_bytes = 0;
     } segments[kSgeMax];
+
+    // Atomic: what its frame carries, in the place of segments that it has not.
+    uint8_t* operands() { return reinterpret_cast<uint8_t*>(&segments[1]); }
+    const uint8_t* operands() const { return reinterpret_cast<const uint8_t*>(&segments[1]); }
+    static_assert(sizeof(Segment) >= 2 * sizeof(uint64_t) && kSgeMax > 1);
   };
 
   TcpSendQueue(uint32_t depth, uint32_t read_depth);
@@ -79,6 +86,11 @@ class TcpSendQueue {
       placed.segments[i] = {request.sges[i].address, request.sges[i].length};
     }
   }
+  // For an atomic that was placed.
+  void PlaceOperands(uint32_t index, const SendWorkRequest& request) {
+    const uint64_t operands[2] = {request.compare_add, request.swap};
+    std::memcpy(requests_[posted_ + index].operands(), operands, sizeof(operands));
+  }
   // For a SEND: the next that was placed is a push.
   void MarkPushFollows(uint32_t index) { requests_[posted_ + index].push_follows = true; }
   void Post(uint32_t count) {
@@ -98,25 +110,25 @@ class TcpSendQueue {
   bool TakesCopied() const { return sent_ == posted_ && sent_number_ - acknowledged_ < kUnacknowledgedMax; }
   static constexpr uint32_t kUnacknowledgedMax = 16 * 1024;
 
-  // Sending: the next request that may go, or null. As on a NIC, a READ beyond the READ depth waits, and what
-  // was posted behind it too.
+  // Sending: the next request that may go, or null. As on a NIC, a READ or an atomic beyond the READ depth
+  // waits, and what was posted behind it too.
   const Request* NextToSend() const {
     if (sent_ == posted_) return nullptr;
     const Request& request = requests_[sent_];
-    return request.opcode == Opcode::kRead && reads_sent_ - reads_answered_ == read_depth_ ? nullptr
-                                                                                           : &request;
+    return IsAnswered(request.opcode) && reads_sent_ - reads_answered_ == read_depth_ ? nullptr : &request;
   }
   // The request at sent(), of which a part is on the wire.
   const Request& Sending() const { return requests_[sent_]; }
   void MarkSent() {
-    if (requests_[sent_].opcode == Opcode::kRead) reads_[reads_sent_++ & reads_mask_] = sent_;
+    if (IsAnswered(requests_[sent_].opcode)) reads_[reads_sent_++ & reads_mask_] = sent_;
     ++sent_;
     ++sent_number_;
   }
+  // Without the length of an atomic's operands.
   FrameHeader HeaderOf(const Request& request) const {
     return {.kind = KindOf(request.opcode),
             .flags = static_cast<uint8_t>(
-                (request.signaled && request.opcode != Opcode::kRead ? kAckRequestedFlag : 0) |
+                (request.signaled && !IsAnswered(request.opcode) ? kAckRequestedFlag : 0) |
                 (request.push_follows ? kPushFollowsFlag : 0)),
             .length_bytes = request.length_bytes,
             .key = request.rkey,
@@ -160,17 +172,15 @@ class TcpSendQueue {
   bool HasCompletions(bool flush) const { return flush ? retired_ != posted_ : Done(proved_); }
 
  private:
-  static FrameKind KindOf(Opcode opcode) {
-    return opcode == Opcode::kRead    ? FrameKind::kReadRequest
-           : opcode == Opcode::kWrite ? FrameKind::kWrite
-           : opcode == Opcode::kPush  ? FrameKind::kPush
-                                      : FrameKind::kSend;
-  }
+  static FrameKind KindOf(Opcode opcode) { return kKinds[static_cast<size_t>(opcode)]; }
+  static constexpr FrameKind kKinds[] = {FrameKind::kSend,        FrameKind::kWrite,
+                                         FrameKind::kPush,        FrameKind::kReadRequest,
+                                         FrameKind::kCompareSwap, FrameKind::kFetchAdd};
   bool Done(uint32_t cursor) const {
     if (cursor == posted_) return false;
     const Request& request = requests_[cursor];
-    return request.opcode == Opcode::kRead ? request.answered
-                                           : static_cast<int32_t>(acknowledged_ - request.number) > 0;
+    return IsAnswered(request.opcode) ? request.answered
+                                      : static_cast<int32_t>(acknowledged_ - request.number) > 0;
   }
   bool RefuseAcknowledgement(uint32_t acknowledged);
   bool IsCopied(uint32_t number) const;
@@ -180,7 +190,7 @@ class TcpSendQueue {
   const uint32_t reads_mask_;
   uint32_t next_number_ = 0;  // Of what is posted next.
   CursorRing<Request> requests_;
-  const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs that are on the wire.
+  const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs and atomics that are on the wire.
 
   // retired_ <= proved_ <= sent_ <= posted_. Between the first two: executed, but unsignaled, so they keep
   // their place.

@@ -36,6 +36,7 @@ TcpTraffic::TcpTraffic(TcpCompletionQueue& completion_queue, CompletionSource& s
 void TcpTraffic::Start(uint32_t read_depth, uint8_t flags, absl::string_view private_data) {
   pushes_ = (flags & kTakesPushes) != 0;
   reader_.set_takes_pushes(pushes_);
+  reader_.set_takes_atomics((flags & kTakesAtomics) != 0);
   send_queue_.set_read_depth(read_depth);
   receive_queue_.set_read_depth(read_depth);
   life_.Establish(private_data);

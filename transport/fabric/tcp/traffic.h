@@ -44,6 +44,7 @@ class TcpTraffic {
   TcpReceiveQueue& receive_queue() { return receive_queue_; }
   const TcpReceiveQueue& receive_queue() const { return receive_queue_; }
   bool takes_pushes() const { return pushes_; }
+  bool takes_atomics() const { return reader_.takes_atomics(); }
   bool IsReceiving() const { return reader_.IsReceiving(); }
 
   // Frames pass from here on: both greetings are exchanged, and these were agreed.

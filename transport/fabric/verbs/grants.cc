@@ -14,6 +14,14 @@ namespace {
 // The most that every device can bind: mlx5 refuses more (set_bind_wr()), which would end the connection.
 constexpr uint32_t kWindowBytesMax = uint32_t{1} << 31;
 
+// What a grant of `access` allows its peer.
+unsigned int FlagsOf(QueuePair::Access access) {
+  unsigned int flags = 0;
+  if (Allows(access, QueuePair::Access::kRead)) flags |= IBV_ACCESS_REMOTE_READ;
+  if (Allows(access, QueuePair::Access::kWrite)) flags |= IBV_ACCESS_REMOTE_WRITE;
+  return flags;
+}
+
 }  // namespace
 
 VerbsGrants::VerbsGrants(VerbsDevice& device, const VerbsMemory& memory, GrantKind kind, uint32_t grants_max)
@@ -25,16 +33,15 @@ absl::Status VerbsGrants::TooMany() const {
 }
 
 absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access access) {
-  const unsigned int flag =
-      access == QueuePair::Access::kRead ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  const unsigned int flags = FlagsOf(access);
   const ibv_mr* const region = memory_.mr(range);
   if (region == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("grant memory to a peer: RDMA device ", device_.name(), " has failed or was removed"));
   }
   // Revoke() does not know this key, and has nothing to do.
-  if (kind_ == GrantKind::kShared && access == QueuePair::Access::kRead) return region->rkey;
-  if (kind_ != GrantKind::kWindows) return GrantByRegistration(range, static_cast<int>(flag));
+  if (kind_ == GrantKind::kShared && flags == IBV_ACCESS_REMOTE_READ) return region->rkey;
+  if (kind_ != GrantKind::kWindows) return GrantByRegistration(range, static_cast<int>(flags));
   if (range.length > kWindowBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("grant memory to a peer: ", range.length,
                                                    " bytes in one range, at most ", kWindowBytesMax,
@@ -57,7 +64,7 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
   if (window.rkey == 0) window.rkey = ibv_inc_rkey(window.rkey);
   window.mr = memory_.mr(range);
   window.range = range;
-  window.access = flag;
+  window.access = flags;
   queue_.push_back(index);
   return window.rkey;
 }
@@ -65,7 +72,7 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
 absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int access) {
   if (registered_.size() + deregistering_ >= grants_max_) return TooMany();
   // REMOTE_WRITE needs LOCAL_WRITE, too (ibv_reg_mr(3)).
-  if (access == IBV_ACCESS_REMOTE_WRITE) access |= IBV_ACCESS_LOCAL_WRITE;
+  if (access != IBV_ACCESS_REMOTE_READ) access |= IBV_ACCESS_LOCAL_WRITE;
   ibv_mr* mr;
   do {
     mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);

@@ -53,7 +53,8 @@ absl::Status VerbsSendQueue::Check(const SendWorkRequest& request) const {
   const size_t read_sges_max = sinks_.enabled() ? 1 : static_cast<size_t>(std::max(attr.max_sge_rd, 0));
   const size_t sges_max =
       read && read_sges_max > 0 ? std::min(read_sges_max, device_.sge_max()) : device_.sge_max();
-  if (request.sges.empty() || request.sges.size() > sges_max || request.opcode > Opcode::kWrite) {
+  if (request.sges.empty() || request.sges.size() > sges_max || request.opcode == Opcode::kPush ||
+      request.opcode > Opcode::kRead) {
     return absl::InvalidArgumentError(absl::StrCat(
         "PostSend to ", endpoint_.peer(), ": ", request.sges.size(), " sges, opcode ",
         static_cast<int>(request.opcode), ": 1 to ", sges_max, " sges of a SEND, READ or WRITE needed",
