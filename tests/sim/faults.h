@@ -22,6 +22,9 @@ struct Faults {
   Range flush{0, 5'000};        // From the error until one flushed work request can be polled.
   Range event{1'000, 20'000};   // From a change of a connection until the CM reports it.
   Range revocation{0, 2'000};
+  // Between the parts of one access to memory: the bytes of a WRITE, the words of a READ of memory that is
+  // granted for many, and what an atomic reads and then writes.
+  Range spread{0, 2'000};
   uint32_t read_chunk_bytes = 64 << 10;
   int64_t read_chunk_ns = 5'000;
 

@@ -115,6 +115,13 @@ void Network::SetReadService(int host, std::optional<ReadService> service) {
   }
 }
 
+int64_t Network::TakeAtomicUnit(int host, int64_t duration_ns) {
+  int64_t& free_ns = atomic_units_free_ns_[host];
+  const int64_t start_ns = std::max(NowNs(), free_ns);
+  free_ns = start_ns + duration_ns + 1;
+  return start_ns;
+}
+
 ReadService Network::ReadServiceOf(int host) const {
   const auto found = read_services_.find(host);
   return found != read_services_.end() ? found->second

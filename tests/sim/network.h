@@ -28,6 +28,7 @@
 #include "hawser/tls/context.h"
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/environment.h"
+#include "hawser/transport/fabric/fabric.h"
 
 namespace hawser::sim {
 
@@ -50,6 +51,8 @@ struct NetworkOptions {
   bool sends_can_wait = false;
   // A SEND may end a grant of the peer's (Fabric::sends_end_grants()), as over verbs with memory windows.
   bool sends_end_grants = false;
+  // What atomics are atomic with. kNic: they read and write the memory at different times.
+  fabric::Atomics atomics = fabric::Atomics::kNic;
   // The most bytes of a SEND that is copied (QueuePair::PostInline()); 0: none is, as on a NIC without inline
   // data.
   uint32_t inline_bytes_max = 512;
@@ -122,6 +125,8 @@ class Network final : public transport::Environment {
   Dice& dice() { return dice_; }
   const Faults& faults() const { return options_.faults; }
   ReadService ReadServiceOf(int host) const;
+  // The NIC of `host` executes one atomic at a time. When the next may begin, which takes so long.
+  int64_t TakeAtomicUnit(int host, int64_t duration_ns);
   const NetworkOptions& options() const { return options_; }
   MemoryGuard& memory_guard() { return memory_guard_; }
 
@@ -175,6 +180,7 @@ class Network final : public transport::Environment {
   std::set<int> off_;
   std::set<std::pair<int, int>> cut_;
   std::map<int, ReadService> read_services_;
+  std::map<int, int64_t> atomic_units_free_ns_;
   std::map<const tls::Context*, std::shared_ptr<const PeerIdentity>> identities_;
   std::deque<SeenConnect> seen_connects_;
   std::vector<std::string> violations_;

@@ -44,12 +44,13 @@ sim::Faults Slow() {
   faults.flush = {0, 300'000};
   faults.event = {1'000, 400'000};
   faults.revocation = {0, 200'000};
+  faults.spread = {0, 100'000};
   return faults;
 }
 
 sim::Faults Eager() {
   sim::Faults faults;
-  faults.fetch = faults.completion = faults.flush = faults.revocation = {0, 0};
+  faults.fetch = faults.completion = faults.flush = faults.revocation = faults.spread = {0, 0};
   faults.latency = faults.event = {1, 1};
   faults.error_on_goodbye = 1;
   return faults;
@@ -59,7 +60,7 @@ sim::Faults Eager() {
 
 std::vector<FabricUnderTest> FabricsUnderTest() {
   const SocketAddress address = sim::SimFabric::AddressOf(1);
-  return {
+  std::vector<FabricUnderTest> all = {
       {"Sim",
        SelfDriven::With({}),
        address,
@@ -96,6 +97,8 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
        /*sends_can_wait=*/true,
        /*posts_inline=*/true},
   };
+  for (FabricUnderTest& one : all) one.atomics = true;
+  return all;
 }
 
 }  // namespace hawser::fabric

@@ -30,6 +30,9 @@ class SimFabric final : public fabric::Fabric {
   bool carries_tls() const override { return kind_ == Kind::kTcp; }
   bool sends_can_wait() const override { return network_.options().sends_can_wait; }
   bool sends_end_grants() const override { return network_.options().sends_end_grants; }
+  fabric::Atomics atomics() const override {
+    return kind_ == Kind::kTcp ? fabric::Atomics::kWithProcessor : network_.options().atomics;
+  }
   absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(uint8_t* address,
                                                                  size_t length_bytes) override;
   absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> CreateCompletionQueue(uint32_t depth) override;

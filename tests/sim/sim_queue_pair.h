@@ -46,6 +46,7 @@ class SimQueuePair final : public fabric::QueuePair {
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
   absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, Access access) override;
   void Revoke(uint32_t rkey, uint64_t wr_id) override;
+  bool takes_atomics() const override { return atomics() != fabric::Atomics::kNone; }
   uint32_t push_bytes_max() const override;
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override;
   void Disconnect() override;
@@ -70,6 +71,7 @@ class SimQueuePair final : public fabric::QueuePair {
   SimRequester& requester() { return requester_; }
   SimResponder& responder() { return responder_; }
   Network& network() { return fabric_.network(); }
+  fabric::Atomics atomics() const { return fabric_.atomics(); }
   Dice& dice() { return fabric_.network().dice(); }
   const Faults& faults() { return fabric_.network().faults(); }
   int64_t now_ns() { return fabric_.network().NowNs(); }

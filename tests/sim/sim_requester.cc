@@ -33,6 +33,10 @@ absl::Status SimRequester::Check(const fabric::SendWorkRequest& request) const {
   if (request.opcode == Opcode::kPush && length_bytes > qp_.push_bytes_max()) {
     return absl::InvalidArgumentError(absl::StrCat("a push of ", length_bytes, " bytes"));
   }
+  if (IsAtomic(request.opcode)) {
+    if (!qp_.takes_atomics()) return absl::InvalidArgumentError("an atomic, which this fabric does not have");
+    return CheckAtomic(request);
+  }
   return absl::OkStatus();
 }
 
@@ -62,7 +66,7 @@ absl::Status SimRequester::Post(absl::Span<const fabric::SendWorkRequest> reques
     for (const fabric::Sge& sge : send.sges) {
       send.length += sge.length;
       send.guards.push_back(
-          request.opcode == Opcode::kRead
+          IsAnswered(request.opcode)
               ? qp_.network().memory_guard().Poison(sge.address, sge.length, qp_.qp_num())
               : qp_.network().memory_guard().WatchSource(sge.address, sge.length, qp_.qp_num()));
     }
@@ -92,10 +96,10 @@ void SimRequester::RingDoorbell(int64_t not_before_ns) {
 
 // ---- Sending
 
-// Fetches work requests until a READ would exceed the READ depth.
+// Fetches work requests until a READ or an atomic would exceed the READ depth.
 void SimRequester::TakeUp() {
   if (transmitting_ || !qp_.working() || taken_up_ == sends_.size()) return;
-  if (sends_[taken_up_].request.opcode == Opcode::kRead && reads_outstanding_ == qp_.read_depth()) return;
+  if (IsAnswered(sends_[taken_up_].request.opcode) && reads_outstanding_ == qp_.read_depth()) return;
   transmitting_ = true;
   const int64_t granted_ns = sends_[taken_up_].not_before_ns;
   Later(std::max(qp_.faults().fetch.Throw(qp_.dice()), granted_ns - qp_.now_ns()), [](SimRequester& self) {
@@ -138,8 +142,10 @@ void SimRequester::Transmit(Send& send) {
       .remote_address = send.request.remote_address,
       .rkey = send.request.rkey,
       .length = send.length,
+      .compare_add = send.request.compare_add,
+      .swap = send.request.swap,
       .push_follows = taken_up_ < sends_.size() && sends_[taken_up_].request.opcode == Opcode::kPush};
-  if (packet.opcode == Opcode::kRead) {
+  if (IsAnswered(packet.opcode)) {
     ++reads_outstanding_;
   } else {
     packet.data = send.copied;
@@ -147,7 +153,8 @@ void SimRequester::Transmit(Send& send) {
       packet.data.insert(packet.data.end(), sge.address, sge.address + sge.length);
     }
   }
-  constexpr absl::string_view kNames[] = {"SEND of ", "READ of ", "WRITE of ", "push of "};
+  constexpr absl::string_view kNames[] = {"SEND of ", "WRITE of ", "push of ",
+                                          "READ of ", "swap of ",  "add of "};
   std::string what;
   if (qp_.network().history != nullptr) {
     what = absl::StrCat(kNames[static_cast<int>(packet.opcode)], packet.length, " B");
@@ -189,7 +196,7 @@ void SimRequester::OnAnswer(uint64_t number, CompletionStatus status) {
   if (status != CompletionStatus::kSuccess) return Fail(number, status);
   Send& send = sends_[number - sends_.front().number];
   send.done = true;
-  if (send.request.opcode == Opcode::kRead) --reads_outstanding_;
+  if (IsAnswered(send.request.opcode)) --reads_outstanding_;
   CompleteInOrder();
   TakeUp();
 }

@@ -12,6 +12,13 @@ namespace {
 using fabric::CompletionStatus;
 using fabric::Opcode;
 
+fabric::QueuePair::Access RightFor(Opcode opcode) {
+  using Access = fabric::QueuePair::Access;
+  return opcode == Opcode::kWrite  ? Access::kWrite
+         : opcode == Opcode::kRead ? Access::kRead
+                                   : Access::kAtomic;
+}
+
 // Between the addresses of one grant and those of the next.
 constexpr uint64_t kGapBytes = 4096;
 
@@ -61,16 +68,19 @@ size_t SimResponder::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
 
 absl::StatusOr<fabric::Granted> SimResponder::Grant(const fabric::Sge& range, Access access,
                                                     size_t grants_max) {
+  if (absl::Status status = CheckGrant(range, access, qp_.atomics()); !status.ok()) return status;
   if (grants_.size() >= grants_max) {
     return absl::ResourceExhaustedError(absl::StrCat("grant: ", grants_.size(), " are out already"));
   }
   const uint32_t rkey = ++last_rkey_;
-  // The peer may WRITE into memory granted for that, so only memory granted for READs is watched.
+  // The peer may WRITE into memory granted for that, and its owner may change what may be READ again and
+  // again, so only memory granted for one READ is watched.
   const MemoryGuard::Id guard = access == Access::kRead ? qp_.network().memory_guard().WatchSource(
                                                               range.address, range.length, qp_.qp_num())
                                                         : 0;
   // Grants become valid in the order of posts, as on a send queue.
   granted_ns_ = std::max(granted_ns_, qp_.now_ns() + qp_.faults().fetch.Throw(qp_.dice()));
+  next_address_ += -next_address_ % sizeof(uint64_t);  // As the memory of a grant for atomics.
   const uint64_t address = next_address_;
   next_address_ += range.length + kGapBytes;
   grants_[rkey] = {range, address, access, granted_ns_, guard};
@@ -128,22 +138,28 @@ void SimResponder::ExecuteInbound() {
   while (!inbound_.empty() && qp_.working() && !refusing_ && !rnr_waiting_) {
     const SimPacket& packet = inbound_.front();
     if (packet.push_follows && inbound_.size() == 1) return;
+    if (landing_ > 0 && (packet.opcode == Opcode::kSend || IsAtomic(packet.opcode))) return;
     if (packet.opcode == Opcode::kSend && !ExecuteSend(packet)) return;
     CompletionStatus status = CompletionStatus::kSuccess;
-    if (packet.opcode == Opcode::kWrite) {
-      if (uint8_t* const memory = Resolve(packet, Access::kWrite); memory != nullptr) {
-        qp_.network().memory_guard().FabricWrites(memory, packet.data.data(), packet.data.size(), 0);
-      } else {
-        status = CompletionStatus::kRemoteAccessError;
-      }
-    }
-    if (packet.opcode == Opcode::kRead && Resolve(packet, Access::kRead) == nullptr) {
-      status = CompletionStatus::kRemoteAccessError;
-    }
     if (packet.opcode == Opcode::kPush) AddPush(packet);
-    if (status != CompletionStatus::kSuccess) refusing_ = true;
-    answers_.push_back({std::move(inbound_.front()), status, 0});
+    const bool names_memory = packet.opcode == Opcode::kWrite || IsAnswered(packet.opcode);
+    if (names_memory && Resolve(packet, RightFor(packet.opcode)) == nullptr) {
+      status = CompletionStatus::kRemoteAccessError;
+    } else if (IsAtomic(packet.opcode) && packet.remote_address % sizeof(uint64_t) != 0) {
+      status = CompletionStatus::kRemoteInvalidRequest;
+    }
+    SimPacket next = std::move(inbound_.front());
     inbound_.pop_front();
+    if (status != CompletionStatus::kSuccess) {
+      refusing_ = true;
+      answers_.push_back({std::move(next), status, 0});
+    } else if (next.opcode == Opcode::kWrite) {
+      BeginWrite(std::move(next));
+    } else if (IsAtomic(next.opcode)) {
+      BeginAtomic(std::move(next));
+    } else {
+      answers_.push_back({std::move(next), status, 0});
+    }
     AnswerInOrder();
   }
 }
@@ -223,7 +239,7 @@ bool SimResponder::EndGrant(const SimPacket& packet) {
   const bool granted =
       grant != grants_.end() && !grant->second.ended && grant->second.from_ns <= qp_.network().NowNs();
   const bool is_read = std::any_of(answers_.begin(), answers_.end(), [&](const Answer& answer) {
-    return answer.packet.opcode == Opcode::kRead && answer.packet.rkey == packet.rkey;
+    return IsAnswered(answer.packet.opcode) && answer.packet.rkey == packet.rkey;
   });
   if (qp_.network().options().strict_endings && (!granted || is_read)) {
     qp_.network().Violation(absl::StrCat("a SEND of queue pair ", packet.from, " ends rkey ", packet.rkey,
@@ -256,12 +272,13 @@ uint8_t* SimResponder::Resolve(const SimPacket& packet, Access access) const {
   const uint64_t offset = packet.remote_address - grant.address;  // Wraps if below the range: too large.
   const bool inside = offset < grant.range.length && packet.length <= grant.range.length - offset;
   const bool in_force = !grant.ended && grant.from_ns <= qp_.network().NowNs();
-  return inside && in_force && grant.access == access ? grant.range.address + offset : nullptr;
+  return inside && in_force && Allows(grant.access, access) ? grant.range.address + offset : nullptr;
 }
 
 void SimResponder::AnswerInOrder() {
   while (!answers_.empty() && qp_.working() && !answering_) {
     Answer& answer = answers_.front();
+    if (answer.parts > 0) return;
     const uint64_t number = answer.packet.number;
     const uint8_t* memory = nullptr;
     if (answer.status == CompletionStatus::kSuccess && answer.packet.opcode == Opcode::kRead) {
@@ -277,6 +294,13 @@ void SimResponder::AnswerInOrder() {
       answers_.clear();  // After RNR the responder is not in error.
       return;
     }
+    if (IsAtomic(answer.packet.opcode) || !answer.data.empty()) {
+      qp_.ToPeer("an answer", [number, data = std::move(answer.data)](SimQueuePair& peer) {
+        peer.requester().OnReadData(number, 0, data, /*last=*/true);
+      });
+      answers_.pop_front();
+      continue;
+    }
     if (answer.packet.opcode != Opcode::kRead) {
       qp_.ToPeer("", [number](SimQueuePair& peer) {
         peer.requester().OnAnswer(number, CompletionStatus::kSuccess);
@@ -286,6 +310,7 @@ void SimResponder::AnswerInOrder() {
     }
     const ReadService service = qp_.network().ReadServiceOf(qp_.host());
     if (service.gap_ns == ReadService::kNever) return;
+    if (Resolve(answer.packet, Access::kReadRepeatedly) != nullptr) return BeginReadInWords(answer, memory);
     const size_t count = std::min<size_t>(service.chunk_bytes, answer.packet.length - answer.sent_bytes);
     const uint8_t* const from = memory + answer.sent_bytes;
     const bool last = answer.sent_bytes + count == answer.packet.length;
@@ -308,6 +333,7 @@ void SimResponder::AnswerInOrder() {
 void SimResponder::Flush() {
   inbound_.clear();
   answers_.clear();
+  landing_ = 0;
   pushes_.clear();
   for (const Receive& receive : receives_) {
     PushReceive(receive, CompletionStatus::kFlushed, 0, qp_.faults().flush.Throw(qp_.dice()));

@@ -27,6 +27,8 @@ struct SimPacket {
   uint64_t remote_address;
   uint32_t rkey;
   uint32_t length;
+  uint64_t compare_add;  // For an atomic.
+  uint64_t swap;
   bool push_follows;  // For a SEND: a push arrives together with it.
 };
 
@@ -83,6 +85,8 @@ class SimResponder {
     SimPacket packet;  // For a READ its data must still be sent. Otherwise only its number matters.
     fabric::CompletionStatus status;
     size_t sent_bytes = 0;
+    uint32_t parts = 0;              // Accesses to memory that are under way.
+    std::vector<uint8_t> data = {};  // What they have read, for an atomic or for a READ in words.
   };
 
   // A push that has arrived. It can be taken until the Poll() after the one that has returned its SEND.
@@ -106,6 +110,19 @@ class SimResponder {
   uint8_t* Resolve(const SimPacket& packet, Access access) const;
   void AnswerInOrder();
 
+  // ---- Accesses to granted memory that take time. Each method with a number is an event.
+
+  Answer* FindAnswer(uint64_t number);
+  void BeginWrite(SimPacket packet);
+  void WritePart(uint64_t number, size_t offset, size_t length_bytes);
+  void BeginReadInWords(Answer& answer, const uint8_t* memory);
+  void ReadPart(uint64_t number, size_t offset, size_t length_bytes);
+  void BeginAtomic(SimPacket packet);
+  void ReadWord(uint64_t number, int64_t duration_ns);
+  void WriteWord(uint64_t number);
+  // The memory of an answer; null: it was revoked meanwhile, and the answer is a refusal.
+  uint8_t* StillGranted(Answer& answer, Access access);
+
   SimQueuePair& qp_;
   std::deque<Receive> receives_;
   uint32_t receives_out_ = 0;
@@ -118,6 +135,7 @@ class SimResponder {
   std::deque<SimPacket> inbound_;
   int rnr_tries_ = 0;
   bool rnr_waiting_ = false;  // Waits for the next retry. With sends_wait: for a receive.
+  uint32_t landing_ = 0;      // Parts of WRITEs under way. SENDs and atomics wait for them.
   bool refusing_ = false;     // Ignores all requests after a refused one.
   std::deque<Answer> answers_;
   bool answering_ = false;
