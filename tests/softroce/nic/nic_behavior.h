@@ -25,6 +25,9 @@ struct NicBehavior {
   int responder_depth_max = 16;
   int initiator_depth_max = 16;
 
+  // ibv_device_attr::atomic_cap says IBV_ATOMIC_HCA, or more. NicLibrary: if the device below does, too.
+  bool atomics = false;
+
   int comp_vectors = 8;  // FakeVerbs only.
 
   // What ibv_create_qp() makes of more inline bytes than it has: an error, or less. kIgnored: grants what it

@@ -76,6 +76,7 @@ struct NicCalls {
         attr->max_sge_rd > 0 ? std::min(attr->max_sge_rd, behavior.read_sge_max) : behavior.read_sge_max;
     attr->max_qp_rd_atom = std::min(attr->max_qp_rd_atom, behavior.responder_depth_max);
     attr->max_qp_init_rd_atom = std::min(attr->max_qp_init_rd_atom, behavior.initiator_depth_max);
+    if (!behavior.atomics) attr->atomic_cap = IBV_ATOMIC_NONE;
     attr->max_cqe = std::min(attr->max_cqe, behavior.max_cqe);
     attr->max_qp_wr = std::min(attr->max_qp_wr, behavior.max_qp_wr);
     attr->device_cap_flags &= ~unsigned{IBV_DEVICE_MEM_WINDOW_TYPE_2A};

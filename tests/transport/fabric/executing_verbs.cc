@@ -132,6 +132,7 @@ class ExecutingVerbs::Device {
   ibv_wc_status Execute(Qp& qp, const ibv_send_wr& wr);
   ibv_wc_status Send(Qp& qp, const ibv_send_wr& wr);
   ibv_wc_status Transfer(Qp& qp, const ibv_send_wr& wr);
+  ibv_wc_status Atomic(Qp& qp, const ibv_send_wr& wr);
   bool Allowed(const Qp& owner, uint32_t rkey, uint64_t address, uint64_t length, unsigned int access) const;
   void CheckLocal(const ibv_sge& sge, unsigned int access) const;
   void End(Qp& qp);
@@ -277,10 +278,39 @@ ibv_wc_status ExecutingVerbs::Device::Transfer(Qp& qp, const ibv_send_wr& wr) {
   return IBV_WC_SUCCESS;
 }
 
+ibv_wc_status ExecutingVerbs::Device::Atomic(Qp& qp, const ibv_send_wr& wr) {
+  if (qp.peer == nullptr || qp.peer->state < IBV_QPS_RTR || qp.peer->state == IBV_QPS_ERR) {
+    return IBV_WC_RETRY_EXC_ERR;
+  }
+  constexpr uint32_t kBytes = sizeof(uint64_t);
+  HAWSER_CHECK(wr.num_sge == 1 && wr.sg_list->length == kBytes && (wr.send_flags & IBV_SEND_INLINE) == 0,
+               "an atomic of ", wr.num_sge, " sges");
+  const auto& atomic = wr.wr.atomic;
+  if (!Allowed(*qp.peer, atomic.rkey, atomic.remote_addr, kBytes, IBV_ACCESS_REMOTE_ATOMIC)) {
+    End(*qp.peer);
+    return IBV_WC_REM_ACCESS_ERR;
+  }
+  if (atomic.remote_addr % kBytes != 0) {
+    End(*qp.peer);
+    return IBV_WC_REM_INV_REQ_ERR;
+  }
+  auto* const word = reinterpret_cast<uint64_t*>(atomic.remote_addr);
+  const uint64_t before = *word;
+  if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    *word += atomic.compare_add;
+  } else if (before == atomic.compare_add) {
+    *word = atomic.swap;
+  }
+  std::memcpy(reinterpret_cast<void*>(wr.sg_list->addr), &before, kBytes);
+  return IBV_WC_SUCCESS;
+}
+
 ibv_wc_status ExecutingVerbs::Device::Execute(Qp& qp, const ibv_send_wr& wr) {
   if (qp.state == IBV_QPS_ERR) return IBV_WC_WR_FLUSH_ERR;
   unsigned int access = 0;
   if (wr.opcode == IBV_WR_RDMA_READ) access = IBV_ACCESS_LOCAL_WRITE | (iwarp_ ? IBV_ACCESS_REMOTE_WRITE : 0);
+  const bool is_atomic = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (is_atomic) access = IBV_ACCESS_LOCAL_WRITE;
   for (int i = 0; i < wr.num_sge && (wr.send_flags & IBV_SEND_INLINE) == 0; ++i) {
     CheckLocal(wr.sg_list[i], access);
   }
@@ -291,6 +321,9 @@ ibv_wc_status ExecutingVerbs::Device::Execute(Qp& qp, const ibv_send_wr& wr) {
     case IBV_WR_RDMA_READ:
     case IBV_WR_RDMA_WRITE:
       return Transfer(qp, wr);
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return Atomic(qp, wr);
     case IBV_WR_BIND_MW: {
       const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
       const auto region = ranges_.find(info.mr->lkey);
@@ -386,6 +419,8 @@ int ExecutingVerbs::Device::Arm(ibv_cq* verbs, int) {
 ibv_mr* ExecutingVerbs::Device::RegisterMemory(ibv_pd* pd, void* address, size_t length, int access) {
   Command();
   Device& device = Here();
+  constexpr int kChanges = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  HAWSER_CHECK((access & kChanges) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0, "access ", access);
   const std::lock_guard<std::mutex> lock(device.mutex_);
   auto* const mr = new ibv_mr{};
   *mr = {.context = pd->context, .pd = pd, .addr = address, .length = length};
@@ -790,6 +825,7 @@ ExecutingVerbs::Device::Device(const Options& options) : iwarp_(options.iwarp) {
   attr_.max_sge_rd = options.iwarp ? 1 : 30;
   attr_.max_qp_rd_atom = 16;
   attr_.max_qp_init_rd_atom = 16;
+  attr_.atomic_cap = IBV_ATOMIC_HCA;  // Over iWARP nobody makes use of it.
   attr_.max_mw = 1 << 20;
   attr_.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
   if (options.windows && !options.iwarp) attr_.device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;

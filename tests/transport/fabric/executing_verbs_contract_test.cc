@@ -32,6 +32,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       "Registrations", [] { return New(false); }, address, {.rkeys_are_for_everybody = true}};
   for (FabricUnderTest* one : {&windows, &registrations}) {
     one->real_addresses = true;
+    one->atomics = true;
     one->shortcomings.rnr_is_not_waited_for = true;
   }
   return {windows, registrations};

@@ -519,6 +519,7 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
   attr.max_qp_rd_atom = options.read_depth_max;
   attr.max_qp_init_rd_atom = options.read_depth_max;
   attr.max_mw = 1000;
+  attr.atomic_cap = options.atomic_cap;
   attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
   if (options.windows) attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   library_ = {.ibv_fork_init = FakeCalls::ForkInit,

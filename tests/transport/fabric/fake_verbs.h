@@ -52,6 +52,7 @@ class FakeVerbs : private VerbsExecutor {
     int read_depth_max = 16;           // In each direction.
     Depths request = {}, answer = {};  // Of RDMA_CM_EVENT_CONNECT_REQUEST, and of what the dialing side gets.
     bool allocates_windows = true;     // The provider has alloc_mw.
+    ibv_atomic_cap atomic_cap = IBV_ATOMIC_HCA;
     int bind_error = 0;              // Of the provider's post_send for BIND_MW and LOCAL_INV; of either sign.
     bool posts_only_in_rts = false;  // Otherwise EINVAL.
     bool sets_errno = true;          // When it refuses to create a queue pair.

@@ -27,6 +27,7 @@ struct NicProfile {
     uint32_t inline_bytes = 192;
     size_t sge_max = 6;
     uint32_t read_depth = 16;  // Of which a queue pair asks for 16.
+    bool atomics = false;
   } expected;
 };
 
@@ -56,6 +57,7 @@ inline FakeVerbs::Options ToFakeVerbs(const NicBehavior& nic) {
                       requested(nic.request_lacks_responder_resources)},
           .answer = {answered, answered},
           .allocates_windows = nic.allocates_windows,
+          .atomic_cap = nic.atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE,
           .bind_error = nic.binds_windows ? 0 : nic.bind_error,
           .posts_only_in_rts = nic.posts_only_in_rts,
           .sets_errno = !nic.silent_errors,
@@ -71,17 +73,17 @@ inline FakeVerbs::Options ToFakeVerbs(const NicBehavior& nic) {
 // Those that a connection can use: all of NicBehaviors().
 inline std::vector<NicProfile> NicProfiles() {
   const std::map<std::string, NicProfile::Expected> expected = {
-      {"mlx5", {.windows = true}},
-      {"mlx4", {.windows = true}},
+      {"mlx5", {.windows = true, .atomics = true}},
+      {"mlx4", {.windows = true, .atomics = true}},
       {"irdma_roce", {.inline_bytes = 96}},
       {"irdma_iwarp", {.inline_bytes = 48, .sge_max = 3}},
       {"erdma", {.inline_bytes = 96, .sge_max = 1}},
       {"bnxt_re", {.inline_bytes = 96}},
-      {"hns", {.inline_bytes = 32}},
+      {"hns", {.inline_bytes = 32, .atomics = true}},
       {"qedr", {.sge_max = 4}},
       {"cxgb4", {.sge_max = 4}},
       {"mana", {}},
-      {"ionic", {.windows = true}},
+      {"ionic", {.windows = true, .atomics = true}},
   };
   std::vector<NicProfile> all;
   for (const NicBehavior& nic : NicBehaviors()) {

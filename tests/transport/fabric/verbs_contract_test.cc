@@ -127,6 +127,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   shared.grants_are_shared = true;
   for (FabricUnderTest* one : {&windows, &registrations, &shared}) {
     one->real_addresses = true;
+    one->atomics = device->atomics() != Atomics::kNone;
     one->device_keys = [](const uint8_t* memory) { return KeyRecorder::Here().KeysOf(memory); };
     FabricUnderTest::Shortcomings& shortcomings = one->shortcomings;
     if (absl::StartsWith(device->name(), "rxe") || absl::StartsWith(device->name(), "rx")) {

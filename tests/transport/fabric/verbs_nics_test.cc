@@ -132,6 +132,12 @@ TEST_P(VerbsNicsTest, EachSideReadsWhatTheOtherGrants) {
   world.Poll();
 }
 
+TEST_P(VerbsNicsTest, ItSaysWhetherItHasAtomics) {
+  FakeWorld world(nic());
+  EXPECT_EQ(world.fabric->atomics(), expected().atomics ? Atomics::kNic : Atomics::kNone);
+  EXPECT_EQ(world.qp->takes_atomics(), expected().atomics);
+}
+
 TEST_P(VerbsNicsTest, AllAddressesAreListenedOn) {
   FakeWorld world(nic());
   RequestRecorder requests;

@@ -126,6 +126,83 @@ TEST(VerbsPostingTest, AGrantBindsAWindowToExactlyItsRangeInFrontOfTheNextPost) 
   EXPECT_EQ(world.verbs.send_chains[0][1].wr.opcode, IBV_WR_SEND);
 }
 
+// An atomic is a READ to the depth that the device keeps, and its operands are its own.
+TEST(VerbsPostingTest, AnAtomicHasItsOperandsAndIsNeverInline) {
+  FakeWorld world;
+  EXPECT_EQ(world.fabric->atomics(), Atomics::kNic);
+  const Sge word = world.At(64, 8);
+  SendWorkRequest chain[2] = {{.wr_id = 1,
+                               .opcode = Opcode::kCompareSwap,
+                               .sges = {&word, 1},
+                               .remote_address = 0xa5a5a5a5a5a8,
+                               .rkey = 0xa5a5,
+                               .compare_add = 3,
+                               .swap = 4},
+                              {.wr_id = 2,
+                               .opcode = Opcode::kFetchAdd,
+                               .signaled = true,
+                               .sges = {&word, 1},
+                               .remote_address = 0xa5a5a5a5a5b0,
+                               .rkey = 0xa5a6,
+                               .compare_add = 5,
+                               .swap = 6}};
+  ASSERT_THAT(world.qp->PostSend(chain), IsOk());
+  const std::vector<FakeVerbs::Send>& posted = world.verbs.send_chains.at(0);
+  ASSERT_EQ(posted.size(), 2u);
+  EXPECT_EQ(posted[0].wr.opcode, IBV_WR_ATOMIC_CMP_AND_SWP);
+  EXPECT_EQ(posted[0].wr.wr.atomic.remote_addr, 0xa5a5a5a5a5a8u);
+  EXPECT_EQ(posted[0].wr.wr.atomic.rkey, 0xa5a5u);
+  EXPECT_EQ(posted[0].wr.wr.atomic.compare_add, 3u);
+  EXPECT_EQ(posted[0].wr.wr.atomic.swap, 4u);
+  EXPECT_EQ(posted[0].wr.send_flags, 0u);
+  EXPECT_EQ(posted[1].wr.opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
+  EXPECT_EQ(posted[1].wr.wr.atomic.remote_addr, 0xa5a5a5a5a5b0u);
+  EXPECT_EQ(posted[1].wr.wr.atomic.rkey, 0xa5a6u);
+  EXPECT_EQ(posted[1].wr.wr.atomic.compare_add, 5u);
+  EXPECT_EQ(posted[1].wr.wr.atomic.swap, 0u);
+  EXPECT_EQ(posted[1].wr.send_flags, unsigned{IBV_SEND_SIGNALED});
+  world.verbs.CompleteSends(2);
+  world.Poll();
+  ASSERT_THAT(world.completions, ElementsAre(CompletionIs(2, kSuccess)));
+  EXPECT_EQ(world.completions[0].opcode, Opcode::kFetchAdd);
+}
+
+TEST(VerbsPostingTest, AGrantOfSeveralRightsHasTheFlagOfEach) {
+  using Access = QueuePair::Access;
+  constexpr unsigned kAll = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  {
+    FakeWorld world;
+    ASSERT_THAT(world.qp->Grant(world.At(0, 64), Access::kReadRepeatedly | Access::kWrite | Access::kAtomic),
+                IsOk());
+    ASSERT_THAT(world.qp->Grant(world.At(0, 64), Access::kAtomic), IsOk());
+    ASSERT_THAT(world.Post(1), IsOk());
+    const std::vector<FakeVerbs::Send>& posted = world.verbs.send_chains.at(0);
+    ASSERT_EQ(posted.size(), 3u);
+    EXPECT_EQ(posted[0].wr.bind_mw.bind_info.mw_access_flags, kAll);
+    EXPECT_EQ(posted[1].wr.bind_mw.bind_info.mw_access_flags, unsigned{IBV_ACCESS_REMOTE_ATOMIC});
+  }
+  FakeWorld world({.windows = false}, {});
+  ASSERT_THAT(world.qp->Grant(world.At(0, 64), Access::kRead | Access::kWrite | Access::kAtomic), IsOk());
+  EXPECT_EQ(world.verbs.registrations.back(), static_cast<int>(kAll) | IBV_ACCESS_LOCAL_WRITE);
+}
+
+TEST(VerbsPostingTest, ADeviceWithoutAtomicsIsAskedForNone) {
+  for (const bool iwarp : {false, true}) {
+    FakeWorld world(
+        {.iwarp = iwarp, .windows = !iwarp, .atomic_cap = iwarp ? IBV_ATOMIC_GLOB : IBV_ATOMIC_NONE}, {});
+    EXPECT_EQ(world.fabric->atomics(), Atomics::kNone);
+    EXPECT_FALSE(world.qp->takes_atomics());
+    const Sge word = world.At(64, 8);
+    const SendWorkRequest add = {
+        .opcode = Opcode::kFetchAdd, .sges = {&word, 1}, .remote_address = 8, .rkey = 1, .compare_add = 1};
+    EXPECT_THAT(std::string(world.qp->PostSend({&add, 1}).message()),
+                HasSubstr("an atomic, which RDMA device fake0 does not have"));
+    EXPECT_THAT(world.qp->Grant(world.At(0, 64), QueuePair::Access::kAtomic).status(),
+                HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_TRUE(world.verbs.send_chains.empty());
+  }
+}
+
 TEST(VerbsPostingTest, MemoryIsRegisteredForLocalUseAndForWindows) {
   {
     FakeWorld world;

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/fork.h"
+#include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/control_thread.h"
 #include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/suitability.h"
@@ -83,6 +84,13 @@ class VerbsDevice {
 
   uint32_t read_depth_max() const { return ReadDepthMax(attr_); }
   size_t sge_max() const { return SgeMax(attr_); }
+  // As Fabric::atomics(). None over iWARP: the standard has none (RFC 5040), nor have siw and cxgb4.
+  // Elsewhere what the device says, which is none where it would answer in another byte order than the host's
+  // (mlx5).
+  Atomics atomics() const {
+    if (iwarp_ || attr_.atomic_cap == IBV_ATOMIC_NONE) return Atomics::kNone;
+    return attr_.atomic_cap == IBV_ATOMIC_GLOB ? Atomics::kWithProcessor : Atomics::kNic;
+  }
 
   // FailedPrecondition: this is a child after fork(). The kernel objects belong to the parent: the child must
   // neither create nor destroy any.

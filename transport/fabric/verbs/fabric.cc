@@ -34,6 +34,7 @@ class VerbsFabric final : public Fabric {
   bool pins_memory() const override { return true; }
   bool takes_ports_of_tcp() const override { return device_->iwarp(); }
   size_t sge_max() const override { return device_->sge_max(); }
+  Atomics atomics() const override { return device_->atomics(); }
   bool sends_end_grants() const override {
     return grants_ == GrantKind::kWindows && InvalidatesForPeers(device_->attr(), device_->iwarp());
   }

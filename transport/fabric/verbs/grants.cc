@@ -19,6 +19,7 @@ unsigned int FlagsOf(QueuePair::Access access) {
   unsigned int flags = 0;
   if (Allows(access, QueuePair::Access::kRead)) flags |= IBV_ACCESS_REMOTE_READ;
   if (Allows(access, QueuePair::Access::kWrite)) flags |= IBV_ACCESS_REMOTE_WRITE;
+  if (Allows(access, QueuePair::Access::kAtomic)) flags |= IBV_ACCESS_REMOTE_ATOMIC;
   return flags;
 }
 
@@ -71,7 +72,7 @@ absl::StatusOr<uint32_t> VerbsGrants::Grant(const Sge& range, QueuePair::Access 
 
 absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int access) {
   if (registered_.size() + deregistering_ >= grants_max_) return TooMany();
-  // REMOTE_WRITE needs LOCAL_WRITE, too (ibv_reg_mr(3)).
+  // REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE, too (ibv_reg_mr(3)).
   if (access != IBV_ACCESS_REMOTE_READ) access |= IBV_ACCESS_LOCAL_WRITE;
   ibv_mr* mr;
   do {

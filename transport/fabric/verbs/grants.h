@@ -15,10 +15,10 @@
 
 namespace hawser::fabric {
 
-// The memory that one queue pair's peer may READ or WRITE. Each grant is a memory window of type 2B. A
-// BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it back,
-// unless the peer has done so with a SEND_WITH_INV; nothing is pinned or mapped. These work requests wait
-// here until the queue pair posts them, in order, before its caller's next ones.
+// The memory that one queue pair's peer may READ, WRITE or use atomics on. Each grant is a memory window of
+// type 2B. A BIND_MW work request binds it to this queue pair and to exactly the range; a LOCAL_INV takes it
+// back, unless the peer has done so with a SEND_WITH_INV; nothing is pinned or mapped. These work requests
+// wait here until the queue pair posts them, in order, before its caller's next ones.
 //
 // They have places of their own in the send queue, fewer than all grants could need at once: a NIC pins the
 // memory of each place (see rings.h). Work requests without a place wait here, too, until

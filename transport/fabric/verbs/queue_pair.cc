@@ -102,7 +102,7 @@ absl::Status VerbsQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> re
 
 absl::StatusOr<Granted> VerbsQueuePair::Grant(const Sge& range, Access access) {
   if (!memory_.Contains(range)) return memory_.Refusal(range);
-  if (absl::Status status = CheckGrant(range, access, Atomics::kNone); !status.ok()) return status;
+  if (absl::Status status = CheckGrant(range, access, device().atomics()); !status.ok()) return status;
   // An idle queue pair does not keep the device open.
   if (state() == State::kIdle || state() == State::kError || device().in_forked_child())
     return NotUsable("Grant");

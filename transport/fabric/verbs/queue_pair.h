@@ -61,6 +61,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsEndpoint {
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
+  bool takes_atomics() const override { return device().atomics() != Atomics::kNone; }
   void Revoke(uint32_t rkey, uint64_t wr_id) override { revocations_.Revoke(rkey, wr_id); }
   void OpenSink(uint8_t* address, uint64_t length_bytes) override;
   bool CloseSink(const uint8_t* address) override;

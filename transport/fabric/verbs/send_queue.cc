@@ -24,6 +24,10 @@ ibv_wr_opcode ToVerbs(Opcode opcode) {
       return IBV_WR_RDMA_READ;
     case Opcode::kWrite:
       return IBV_WR_RDMA_WRITE;
+    case Opcode::kCompareSwap:
+      return IBV_WR_ATOMIC_CMP_AND_SWP;
+    case Opcode::kFetchAdd:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
     default:
       return IBV_WR_SEND;
   }
@@ -54,11 +58,12 @@ absl::Status VerbsSendQueue::Check(const SendWorkRequest& request) const {
   const size_t sges_max =
       read && read_sges_max > 0 ? std::min(read_sges_max, device_.sge_max()) : device_.sge_max();
   if (request.sges.empty() || request.sges.size() > sges_max || request.opcode == Opcode::kPush ||
-      request.opcode > Opcode::kRead) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "PostSend to ", endpoint_.peer(), ": ", request.sges.size(), " sges, opcode ",
-        static_cast<int>(request.opcode), ": 1 to ", sges_max, " sges of a SEND, READ or WRITE needed",
-        read ? " (max_sge_rd of the device; over iWARP 1)" : ""));
+      request.opcode > Opcode::kFetchAdd) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(), ": ",
+                                                   request.sges.size(), " sges, opcode ",
+                                                   static_cast<int>(request.opcode), ": 1 to ", sges_max,
+                                                   " sges of a SEND, READ, WRITE or atomic needed",
+                                                   read ? " (max_sge_rd of the device; over iWARP 1)" : ""));
   }
   uint64_t total_bytes = 0;
   for (const Sge& sge : request.sges) {
@@ -70,10 +75,18 @@ absl::Status VerbsSendQueue::Check(const SendWorkRequest& request) const {
                                                    " bytes in one work request, at most ", kMessageBytesMax,
                                                    " are possible"));
   }
-  if (read && endpoint_.agreed_read_depth() == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("PostSend to ", endpoint_.peer(), ": a READ, but a READ depth of 0 was agreed"));
+  if (IsAnswered(request.opcode) && endpoint_.agreed_read_depth() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(),
+                                                   ": a READ or atomic, but a READ depth of 0 was agreed"));
   }
+  if (!IsAtomic(request.opcode)) return absl::OkStatus();
+  if (device_.atomics() == Atomics::kNone) {
+    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(),
+                                                   ": an atomic, which RDMA device ", device_.name(),
+                                                   " does not have"));
+  }
+  // Some providers refuse to post one that is not aligned (rxe: validate_send_wr()).
+  if (absl::Status status = CheckAtomic(request); !status.ok()) return status;
   return absl::OkStatus();
 }
 
@@ -220,8 +233,13 @@ VerbsSendRing::Entry VerbsSendQueue::Translate(const SendWorkRequest& from, ibv_
   to.num_sge = static_cast<int>(from.sges.size());
   to.opcode = ToVerbs(from.opcode);
   if (from.signaled) to.send_flags |= IBV_SEND_SIGNALED;
-  if (from.opcode != Opcode::kRead && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
-  if (from.opcode != Opcode::kSend) {
+  if (!IsAnswered(from.opcode) && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
+  if (IsAtomic(from.opcode)) [[unlikely]] {
+    to.wr.atomic = {.remote_addr = from.remote_address,
+                    .compare_add = from.compare_add,
+                    .swap = from.opcode == Opcode::kCompareSwap ? from.swap : 0,
+                    .rkey = from.rkey};
+  } else if (from.opcode != Opcode::kSend) {
     to.wr.rdma = {.remote_addr = from.remote_address, .rkey = from.rkey};
   } else if (from.rkey != 0) {
     to.opcode = IBV_WR_SEND_WITH_INV;
