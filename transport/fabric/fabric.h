@@ -39,14 +39,13 @@ class Context;
 //    with kRemoteInvalidRequest, an atomic of a hostile peer on 8 bytes that are not aligned: PostSend()
 //    refuses it.
 //  - A SEND, WRITE or atomic posted after a READ may overtake it. Post from the READ's completion when the
-//    order matters.
+//    order matters. A READ or an atomic sees every WRITE that was posted before it.
 //  - A WRITE is visible to the peer's CPU once a later SEND on the same queue pair has been received.
 //  - A READ that begins at a multiple of 8, in memory granted with kReadRepeatedly, returns each word of 8
 //    bytes whole, as some write has left it, and promises nothing of two words together. The bytes of a WRITE
 //    arrive in any order.
-//  - The answers to READs and atomics need no order among themselves and WRITEs in memory, but each completes
-//    in posting order. So a chain of unsignaled READs and a signaled one at its end is done when that
-//    completes.
+//  - READs and atomics complete in posting order, whatever they overtake. So a chain of unsignaled READs with
+//    a signaled one at its end is done when that completes.
 //  - Receives may complete before OnEstablished(). A fabric calls no handler after its queue pair was
 //    destroyed.
 namespace hawser::fabric {
