@@ -255,8 +255,8 @@ struct ServerOptions {
   // on this machine that passes connections on makes their clients clients of this machine. Over RDMA none
   // counts as one.
   Introspection introspection = Introspection::kThisMachine;
-  // Services of Hawser's own that only programs have which name them: PerfExtension() (services/perf/perf.h).
-  // A service of the application with one of their interfaces takes its place.
+  // Services of Hawser's own that only programs have which name them: PerfExtension() (services/perf/perf.h),
+  // each at most once. A service of the application with one of their interfaces takes its place.
   std::vector<std::shared_ptr<const internal::ServerExtensionFactory>> extensions = {};
 };
 

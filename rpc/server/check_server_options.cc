@@ -2,10 +2,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <vector>
 
-#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "hawser/base/option_range.h"
+#include "hawser/rpc/server_extension.h"
 #include "hawser/rpc/wire/interception.h"
 #include "hawser/rpc/wire/read_limits.h"
 #include "hawser/transport/connection/connection.h"
@@ -27,6 +31,20 @@ absl::Status CheckProofPorts(const PortRange& ports) {
       transport::kProofPortMin, " to 65535, `last` not below `first`; both 0 are any port"));
 }
 
+absl::Status CheckExtensions(const std::vector<std::shared_ptr<const ServerExtensionFactory>>& extensions) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const auto& extension : extensions) {
+    if (extension == nullptr) {
+      return absl::InvalidArgumentError("ServerOptions::extensions: one of them is null");
+    }
+    if (!names.insert(extension->name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("ServerOptions::extensions has \"", extension->name,
+                                                     "\" twice: a server has it once"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckServerOptions(const ServerOptions& options) {
@@ -42,11 +60,9 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
                   uint64_t{1}, uint64_t{std::numeric_limits<uint32_t>::max()}),
       CheckEnumOption("ServerOptions::introspection", options.introspection, Introspection::kEveryone,
                       "kNever, kThisMachine, kEveryone"),
-      CheckProofPorts(options.proof_ports), CheckReadLimits(options.read, "ServerOptions::read"));
+      CheckProofPorts(options.proof_ports), CheckExtensions(options.extensions),
+      CheckReadLimits(options.read, "ServerOptions::read"));
   if (!in_range.ok()) return in_range;
-  if (absl::c_linear_search(options.extensions, nullptr)) {
-    return absl::InvalidArgumentError("ServerOptions::extensions: one of them is null");
-  }
   if (options.runtime == nullptr) {
     absl::Status runtime =
         FirstError(CheckOption("ServerOptions::pollers", int64_t{options.pollers}, int64_t{0},

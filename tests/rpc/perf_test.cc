@@ -308,6 +308,13 @@ TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
   EXPECT_EQ(Get(channel, 5).value(), "ggggg");
 }
 
+TEST(PerfTest, AServerHasItOnce) {
+  Server server({.extensions = {PerfExtension(), PerfExtension()}});
+  const absl::Status status = server.Listen("tcp://127.0.0.1:0").status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"perf\" twice"));
+}
+
 TEST(PerfTest, AuthorizeIsAskedAboutIt) {
   TestServer server({.authorize = [](const ServerContext&) { return absl::PermissionDeniedError("no"); },
                      .extensions = {PerfExtension()}});
