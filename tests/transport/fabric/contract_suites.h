@@ -41,8 +41,8 @@ inline std::vector<FabricUnderTest> WholeFabricsUnderTest() {
 }
 
 // Of those, the ones that have not the shortcoming.
-inline std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::*shortcoming) {
-  std::vector<FabricUnderTest> all = WholeFabricsUnderTest();
+inline std::vector<FabricUnderTest> Without(bool FabricUnderTest::Shortcomings::*shortcoming,
+                                            std::vector<FabricUnderTest> all = WholeFabricsUnderTest()) {
   all.erase(std::remove_if(all.begin(), all.end(),
                            [&](const FabricUnderTest& one) { return one.shortcomings.*shortcoming; }),
             all.end());

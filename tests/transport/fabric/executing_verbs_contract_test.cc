@@ -33,6 +33,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   for (FabricUnderTest* one : {&windows, &registrations}) {
     one->real_addresses = true;
     one->atomics = true;
+    one->posts_inline = true;
     one->shortcomings.rnr_is_not_waited_for = true;
   }
   return {windows, registrations};

@@ -712,6 +712,46 @@ TEST(VerbsPostingTest, ADeviceThatGrantsMoreIsNotAskedToCopyMoreThanTheOptionsSa
   ExpectInlineUpTo(192, {.inline_granted = 500});
 }
 
+bool PostInline(FakeWorld& world) {
+  const std::string message = "small";
+  return world.qp->PostInline({reinterpret_cast<const uint8_t*>(message.data()), message.size()});
+}
+
+// Half of the eight places of the send queue. mana's provider ignores the flag.
+TEST_P(VerbsPostingOnNicTest, SmallSendsAreCopiedUnlessTheProviderReadsThemLater) {
+  FakeWorld world(nic());
+  if (GetParam().name == "mana") {
+    EXPECT_FALSE(PostInline(world));
+    return;
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostInline(world)) << i;
+  EXPECT_FALSE(PostInline(world));
+  EXPECT_TRUE(world.verbs.send_chains.empty()) << "before the doorbell";
+  world.qp->RingDoorbell();
+  ASSERT_EQ(world.verbs.send_chains.size(), 1u);
+  ASSERT_EQ(world.verbs.send_chains[0].size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const unsigned int flags = world.verbs.send_chains[0][i].wr.send_flags;
+    EXPECT_TRUE(flags & IBV_SEND_INLINE) << i;
+    EXPECT_EQ((flags & IBV_SEND_SIGNALED) != 0, nic().iwarp || i % 2 == 1) << i;
+  }
+  EXPECT_FALSE(PostInline(world)) << "the device has them still";
+  world.verbs.CompleteSends(4);
+  world.Poll();
+  EXPECT_TRUE(world.completions.empty());
+  EXPECT_TRUE(PostInline(world));
+}
+
+TEST(VerbsPostingTest, ACopiedSendStaysBehindABindThatWaits) {
+  FakeWorld world({}, kManyGrants);
+  for (size_t i = 0; i < kGrantPlaces + 1; ++i) {
+    ASSERT_THAT(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead), IsOk());
+  }
+  EXPECT_FALSE(PostInline(world)) << "it may name a grant that is queued";
+  ASSERT_THAT(world.Post(1), IsOk());
+  EXPECT_FALSE(PostInline(world)) << "it would overtake one that waits";
+}
+
 // Another queue pair of `world`.
 struct Another {
   Another(FakeWorld& world, CompletionQueue& queue,

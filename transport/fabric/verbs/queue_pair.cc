@@ -88,11 +88,21 @@ void VerbsQueuePair::FillWindowStock() {
 
 // --- Posting
 
+bool VerbsQueuePair::CanSend() const {
+  return (state() == State::kEstablished || state() == State::kAccepting) && !device().in_forked_child();
+}
+
 absl::Status VerbsQueuePair::PostSend(absl::Span<const SendWorkRequest> requests) {
-  if ((state() != State::kEstablished && state() != State::kAccepting) || device().in_forked_child()) {
-    return NotUsable("PostSend");
-  }
+  if (!CanSend()) return NotUsable("PostSend");
   return sends_.Post(qp(), requests);
+}
+
+bool VerbsQueuePair::PostInline(absl::Span<const uint8_t> message) {
+  return CanSend() && sends_.PostInline(message);
+}
+
+void VerbsQueuePair::RingDoorbell() {
+  if (CanSend()) sends_.RingDoorbell(qp());
 }
 
 absl::Status VerbsQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requests) {

@@ -59,6 +59,8 @@ class VerbsQueuePair final : public QueuePair, public VerbsEndpoint {
   absl::Status Accept(ConnectRequest& request, absl::string_view private_data) override;
   bool PeerSharesCore() const override { return false; }
   absl::Status PostSend(absl::Span<const SendWorkRequest> requests) override;
+  bool PostInline(absl::Span<const uint8_t> message) override;
+  void RingDoorbell() override;
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   absl::StatusOr<Granted> Grant(const Sge& range, Access access) override;
   bool takes_atomics() const override { return device().atomics() != Atomics::kNone; }
@@ -83,6 +85,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsEndpoint {
   void OnEstablished(std::string private_data) override;
 
  private:
+  bool CanSend() const;
   void OnAsyncEvents(uint32_t events);
   void FillWindowStock();
 

@@ -9,6 +9,7 @@
 #include "hawser/transport/fabric/verbs/errors.h"
 #include "hawser/transport/fabric/verbs/order.h"
 #include "hawser/transport/fabric/verbs/rings.h"
+#include "hawser/transport/fabric/verbs/suitability.h"
 
 namespace hawser::fabric {
 namespace {
@@ -43,6 +44,7 @@ VerbsSendQueue::VerbsSendQueue(VerbsEndpoint& endpoint, const VerbsMemory& memor
       token_(endpoint.token()),
       all_signaled_(device_.iwarp()),
       sends_(depth, static_cast<uint32_t>(rings::SendEntries(depth, grants == GrantKind::kWindows))),
+      copied_(depth, CopiesInlineSends(device_.attr())),
       grants_(device_, memory, grants, rings::GrantsMax(depth)),
       sinks_(device_, memory, device_.iwarp() && fabric.sink_registrations,
              VerbsMemory::OptionalAccess(fabric)) {}
@@ -134,45 +136,55 @@ bool VerbsSendQueue::EndSink(uint32_t number) {
   return false;
 }
 
-// Posts the work requests of grants first, because `requests` may name those grants to the peer. While a
-// BIND_MW has no place, `requests` wait, and so does what is posted after them.
+bool VerbsSendQueue::PostInline(absl::Span<const uint8_t> message) {
+  if (message.empty() || message.size() > inline_bytes_) return false;
+  if (sends_.copied() + copied_.count() >= copied_.most() || sends_.places() <= copied_.count()) return false;
+  if (grants_.queued() != 0 || !waiting_.empty()) return false;  // These come first.
+  copied_.Add(message);
+  return true;
+}
+
+void VerbsSendQueue::RingDoorbell(ibv_qp* qp) {
+  if (!copied_.empty()) PostChain(qp, {}).IgnoreError();  // On an error PostChain() has called Fail().
+}
+
+// Posts, in this order, copied SENDs, the work requests of grants, which `requests` may name to the peer,
+// what waited, and `requests`. What finds no place waits, and so does what is posted after it.
 absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequest> requests) {
+  const size_t copied = copied_.count();
+  size_t places = sends_.places() - copied;
   size_t of_grants = 0, of_waiting = 0;
-  absl::Span<const SendWorkRequest> to_wait;
-  if (grants_.queued() != 0 || !waiting_.empty()) [[unlikely]] {
+  size_t now = requests.size();  // Of `requests`; those behind wait.
+  if (grants_.queued() != 0 || !waiting_.empty() || now > places) [[unlikely]] {
     of_grants = std::min<size_t>(grants_.queued(), grants_.sends_max() - sends_.others());
-    of_waiting = waiting_.size();
-    if (grants_.HasBindBehind(of_grants)) {
-      of_waiting = 0;
-      to_wait = std::exchange(requests, {});
-    }
+    if (grants_.HasBindBehind(of_grants)) places = 0;
+    of_waiting = std::min(waiting_.size(), places);
+    now = std::min(now, places - of_waiting);
   }
-  const size_t of_earlier = of_grants + of_waiting;
-  const size_t count = of_earlier + requests.size();
+  const size_t to_grants = copied + of_grants;
+  const size_t to_waiting = to_grants + of_waiting;
+  const size_t count = to_waiting + now;
   chain_.assign(count, {});
   chain_sges_.clear();
-  chain_sges_.reserve((of_waiting + requests.size()) * kSgeMax);  // Keeps every sg_list valid.
+  chain_sges_.reserve(copied + (of_waiting + now) * kSgeMax);  // Keeps every sg_list valid.
   for (size_t i = 0; i < count; ++i) {
     ibv_send_wr& wr = chain_[i];
     VerbsSendRing::Entry entry;
-    if (i < of_grants) {
-      grants_.Fill(i, wr, entry);
-      if (!entry.signaled && ++unsignaled_grants_ >= grants_.signal_interval()) {
-        entry.signaled = true;
-        wr.send_flags |= IBV_SEND_SIGNALED;
-      }
-    } else if (i < of_earlier) [[unlikely]] {
-      entry = Translate(waiting_[i - of_grants].ToRequest(), wr);
+    if (i < copied) {
+      entry = TranslateCopied(i, wr);
+    } else if (i < to_grants) {
+      entry = TranslateGrant(i - copied, wr);
+    } else if (i < to_waiting) [[unlikely]] {
+      entry = Translate(waiting_[i - to_grants].ToRequest(), waiting_[i - to_grants].sink, wr);
     } else {
-      const size_t index = i - of_earlier;
-      entry = Translate(requests[index], wr);
-      if (!chain_sinks_.empty() && chain_sinks_[index].number != VerbsSinks::kNone) {
-        entry.sink = chain_sinks_[index].number;
-        wr.sg_list->lkey = chain_sinks_[index].lkey;
-      }
+      entry = Translate(requests[i - to_waiting], SinkOf(i - to_waiting), wr);
     }
-    if (entry.signaled) unsignaled_grants_ = 0;
-    wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, sends_.Push(entry));
+    const uint32_t number = sends_.Push(entry);
+    // What waits for copied SENDs waits for this completion.
+    if (sends_.places() == 0 && sends_.copied() != 0) [[unlikely]]
+      wr.send_flags |= IBV_SEND_SIGNALED;
+    if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_grants_ = unsignaled_copied_ = 0;
+    wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, number);
     wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
   }
   ibv_send_wr* bad = nullptr;
@@ -181,28 +193,35 @@ absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequ
     BeforePost();
     error = std::abs(ibv_post_send(qp, chain_.data(), &bad));  // siw returns a negative errno.
   }
-  if (error == 0) {
-    if (of_grants != 0) grants_.OnPosted(of_grants);
-    if (of_waiting != 0) waiting_.clear();
-    for (const SendWorkRequest& request : to_wait) waiting_.emplace_back(request);
+  // The requests before `bad` were posted, and will complete. Those that waited were taken before, and
+  // complete, too.
+  size_t posted = count;
+  if (error != 0) {
+    posted =
+        bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
+  }
+  const auto taken = [posted](size_t from, size_t to) { return std::clamp(posted, from, to) - from; };
+  if (copied != 0) copied_.Clear();
+  if (of_grants != 0) grants_.OnPosted(taken(copied, to_grants));
+  if (of_waiting != 0) {
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(taken(to_grants, to_waiting)));
+  }
+  if (error == 0) [[likely]] {
+    for (; now < requests.size(); ++now) waiting_.emplace_back(requests[now], SinkOf(now));
     return absl::OkStatus();
   }
-  // The requests before `bad` were posted, and will complete. The caller is told that none of `requests` was
-  // posted. Those that waited were taken before, and complete, too.
-  const size_t posted =
-      bad >= chain_.data() && bad < chain_.data() + count ? static_cast<size_t>(bad - chain_.data()) : 0;
+  // The caller is told that none of `requests` was posted.
   for (size_t i = posted; i < count; ++i) EndSink(sends_.at(static_cast<uint32_t>(chain_[i].wr_id)).sink);
   sends_.Unpush(static_cast<uint32_t>(count - posted));
-  grants_.OnPosted(std::min(posted, of_grants));
-  if (posted > of_grants) {
-    const size_t of_waiting_posted = std::min(posted - of_grants, of_waiting);
-    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(of_waiting_posted));
-  }
-  for (size_t i = of_earlier; i < posted; ++i) sends_.Silence(static_cast<uint32_t>(chain_[i].wr_id));
+  for (size_t i = to_waiting; i < posted; ++i) sends_.Silence(static_cast<uint32_t>(chain_[i].wr_id));
   endpoint_.Fail(absl::InternalError(absl::StrCat("PostSend to ", endpoint_.peer(),
                                                   ": ibv_post_send(): ", DescribeErrno(error),
                                                   " at work request ", posted, " of ", count)));
   return endpoint_.error();
+}
+
+VerbsSinks::Begun VerbsSendQueue::SinkOf(size_t request) const {
+  return chain_sinks_.empty() ? VerbsSinks::Begun{} : chain_sinks_[request];
 }
 
 void VerbsSendQueue::PostQueued(ibv_qp* qp) {
@@ -211,7 +230,8 @@ void VerbsSendQueue::PostQueued(ibv_qp* qp) {
   PostChain(qp, {}).IgnoreError();  // On an error PostChain() has called Fail().
 }
 
-VerbsSendQueue::Waiting::Waiting(const SendWorkRequest& from) : request(from), sge_count(from.sges.size()) {
+VerbsSendQueue::Waiting::Waiting(const SendWorkRequest& from, const VerbsSinks::Begun& begun)
+    : request(from), sink(begun), sge_count(from.sges.size()) {
   std::copy(from.sges.begin(), from.sges.end(), sges);
   request.sges = {};
 }
@@ -222,7 +242,8 @@ SendWorkRequest VerbsSendQueue::Waiting::ToRequest() const {
   return to;
 }
 
-VerbsSendRing::Entry VerbsSendQueue::Translate(const SendWorkRequest& from, ibv_send_wr& to) {
+VerbsSendRing::Entry VerbsSendQueue::Translate(const SendWorkRequest& from, const VerbsSinks::Begun& sink,
+                                               ibv_send_wr& to) {
   ibv_sge* const sges = chain_sges_.data() + chain_sges_.size();
   uint64_t length_bytes = 0;
   for (const Sge& sge : from.sges) {
@@ -245,7 +266,25 @@ VerbsSendRing::Entry VerbsSendQueue::Translate(const SendWorkRequest& from, ibv_
     to.opcode = IBV_WR_SEND_WITH_INV;
     to.invalidate_rkey = from.rkey;
   }
-  return {.wr_id = from.wr_id, .opcode = from.opcode, .signaled = from.signaled};
+  if (sink.number != VerbsSinks::kNone) sges->lkey = sink.lkey;
+  return {.wr_id = from.wr_id, .sink = sink.number, .opcode = from.opcode, .signaled = from.signaled};
+}
+
+VerbsSendRing::Entry VerbsSendQueue::TranslateGrant(size_t index, ibv_send_wr& to) {
+  VerbsSendRing::Entry entry;
+  grants_.Fill(index, to, entry);
+  if (!entry.signaled && ++unsignaled_grants_ >= grants_.signal_interval()) {
+    entry.signaled = true;
+    to.send_flags |= IBV_SEND_SIGNALED;
+  }
+  return entry;
+}
+
+VerbsSendRing::Entry VerbsSendQueue::TranslateCopied(size_t index, ibv_send_wr& to) {
+  copied_.Fill(index, to, chain_sges_.emplace_back());
+  const bool signaled = ++unsignaled_copied_ >= copied_.signal_interval() || all_signaled_;
+  if (signaled) to.send_flags |= IBV_SEND_SIGNALED;
+  return {.kind = VerbsSendRing::Kind::kCopied, .signaled = signaled};
 }
 
 // --- Completing
@@ -259,26 +298,17 @@ bool VerbsSendQueue::OnCompletion(const ibv_wc& wc, uint32_t number, Completion&
   const bool ok = wc.status == IBV_WC_SUCCESS;
   const VerbsSendRing::Entry done = sends_.at(number);
   const bool of_caller = done.kind == VerbsSendRing::Kind::kCaller;
-  // The requests before it were not signaled and have succeeded. If it is the caller's, its completion says
+  const bool told = of_caller && (done.signaled || !ok);
+  // The requests before it were not signaled and have succeeded. If the caller is told of this one, that says
   // so. If not, another completion of the caller's may follow, or the end.
-  while (sends_.oldest() != number) {
-    const VerbsSendRing::Entry before = sends_.Retire();
-    if (!of_caller && before.kind == VerbsSendRing::Kind::kCaller) {
-      untold_.push_back({before.wr_id, before.opcode});
+  while (sends_.oldest() != number + 1) {
+    const VerbsSendRing::Entry retired = sends_.Retire();
+    if (!told && retired.kind == VerbsSendRing::Kind::kCaller) {
+      untold_.push_back({retired.wr_id, retired.opcode});
     }
   }
-  sends_.Retire();
-  if (of_caller) untold_.clear();
-  if (!ok && endpoint_.state() != State::kError) {
-    if (of_caller) {
-      endpoint_.OnFailedRequest();  // The completion reports the reason.
-    } else {
-      endpoint_.Fail(absl::InternalError(absl::StrCat(
-          "peer ", endpoint_.peer(), ": ", done.kind == VerbsSendRing::Kind::kBind ? "BIND_MW" : "LOCAL_INV",
-          " of a grant failed: ", Describe(ToCompletionStatus(wc.status)),
-          ": was its region deregistered too early?")));
-    }
-  }
+  if (told) untold_.clear();
+  if (!ok) OnFailed(done, ToCompletionStatus(wc.status));
   if (grants_.queued() != 0 || !waiting_.empty()) endpoint_.ScheduleOnce();  // There are places now.
   if (endpoint_.disconnected() && sends_.callers() == 0) FlushUntoldAndWaiting();
   out = {.wr_id = done.wr_id,
@@ -287,7 +317,7 @@ bool VerbsSendQueue::OnCompletion(const ibv_wc& wc, uint32_t number, Completion&
          .opcode = done.opcode};
   switch (done.kind) {
     case VerbsSendRing::Kind::kCaller:
-      return done.signaled || !ok;
+      return told;
     case VerbsSendRing::Kind::kInvalidate:
       grants_.OnInvalidated(done.window, ok);
       if (!ok) {
@@ -301,15 +331,36 @@ bool VerbsSendQueue::OnCompletion(const ibv_wc& wc, uint32_t number, Completion&
   }
 }
 
+// Most that fail have only been flushed by what failed before them.
+void VerbsSendQueue::OnFailed(const VerbsSendRing::Entry& entry, CompletionStatus status) {
+  const bool first = endpoint_.state() != State::kError;
+  switch (entry.kind) {
+    case VerbsSendRing::Kind::kCaller:
+      if (first) endpoint_.OnFailedRequest();  // The completion reports the reason.
+      return;
+    case VerbsSendRing::Kind::kCopied:
+      // Receives may be flushed before this completes. The reason is here, and has no completion.
+      if (!first && status == CompletionStatus::kFlushed) return;
+      return endpoint_.Fail(absl::UnavailableError(
+          absl::StrCat("peer ", endpoint_.peer(), ": a SEND that was copied failed: ", Describe(status))));
+    default:
+      if (!first) return;
+      return endpoint_.Fail(absl::InternalError(absl::StrCat(
+          "peer ", endpoint_.peer(), ": ", entry.kind == VerbsSendRing::Kind::kBind ? "BIND_MW" : "LOCAL_INV",
+          " of a grant failed: ", Describe(status), ": was its region deregistered too early?")));
+  }
+}
+
 void VerbsSendQueue::OnUnorderedCompletion(const ibv_wc& wc, uint32_t number) {
-  sends_.Complete(number, ToCompletionStatus(wc.status));
-  if (wc.status != IBV_WC_SUCCESS && endpoint_.state() != State::kError) endpoint_.OnFailedRequest();
+  const CompletionStatus status = ToCompletionStatus(wc.status);
+  sends_.Complete(number, status);
+  if (wc.status != IBV_WC_SUCCESS) OnFailed(sends_.at(number), status);
   DeliverInOrder();
 }
 
 // siw completes a SEND before the READ that was posted before it. So each completion waits here for those
-// before it, and an unsignaled one for the next signaled one. No request of a grant is among them, see
-// has_windows().
+// before it, and an unsignaled one for the next signaled one; a copied SEND counts as signaled. No request of
+// a grant is among them, see has_windows().
 void VerbsSendQueue::DeliverInOrder() {
   uint32_t proved = sends_.oldest();
   for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
@@ -325,9 +376,15 @@ void VerbsSendQueue::DeliverInOrder() {
     }
     const VerbsSendRing::Entry entry = sends_.Retire();
     if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
-    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
+    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) {
+      untold_.push_back({entry.wr_id, entry.opcode});
+      continue;
+    }
+    untold_.clear();
     endpoint_.Deliver({.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
   }
+  if (!waiting_.empty()) endpoint_.ScheduleOnce();  // There are places now.
+  if (endpoint_.disconnected() && sends_.callers() == 0) FlushUntoldAndWaiting();
 }
 
 // --- Ending

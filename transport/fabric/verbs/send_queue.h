@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/verbs/copied_sends.h"
 #include "hawser/transport/fabric/verbs/endpoint.h"
 #include "hawser/transport/fabric/verbs/grants.h"
 #include "hawser/transport/fabric/verbs/memory.h"
@@ -22,10 +23,12 @@ namespace hawser::fabric {
 // The send queue of one queue pair: the SENDs, READs and WRITEs of the caller, and before them the work
 // requests of grants, which they may name. It posts them, and says in which order the caller's complete.
 //
-//   PostSend() --> waiting_, while a BIND_MW has no place --> sends_: the device has it --> its completion
-//                                                                  |                            ^
-//                                        one of a grant behind it has completed --> untold_ ----'
+//   PostSend() --> waiting_, while it has no place --> sends_: the device has it --> its completion
+//                                                           |                            ^
+//                            one of the fabric's own behind it has completed --> untold_ ----'
 //
+// It has no place while one of a grant before it, a BIND_MW, has none, or while copied SENDs hold it
+// (VerbsCopiedSends).
 // Over iWARP completions may come out of order; each waits in sends_ for those before it.
 // Thread:   that of the queue pair.
 // Failure:  it reports to the VerbsEndpoint what ends the queue pair. Internal from Post(): it has ended.
@@ -37,7 +40,7 @@ class VerbsSendQueue {
 
   uint32_t depth() const { return sends_.depth(); }
   bool empty() const { return sends_.empty(); }
-  // What was posted waits for the BIND_MW of a grant.
+  // What was posted waits for a place.
   bool waits() const { return !waiting_.empty(); }
   VerbsGrants& grants() { return grants_; }
   VerbsSinks& sinks() { return sinks_; }
@@ -48,6 +51,10 @@ class VerbsSendQueue {
 
   // As QueuePair::PostSend(), while the queue pair can send.
   absl::Status Post(ibv_qp* qp, absl::Span<const SendWorkRequest> requests);
+  // As QueuePair::PostInline(), while the queue pair can send.
+  bool PostInline(absl::Span<const uint8_t> message);
+  // Posts what PostInline() has taken.
+  void RingDoorbell(ibv_qp* qp);
   // Posts what waits for a place, as far as there are some now.
   void PostQueued(ibv_qp* qp);
 
@@ -61,13 +68,13 @@ class VerbsSendQueue {
   void FlushOutstanding();
 
  private:
-  // A work request that Post() has taken, and that waits because it may name a grant whose BIND_MW has no
-  // place yet.
+  // A work request that Post() has taken, and that has no place yet.
   struct Waiting {
-    explicit Waiting(const SendWorkRequest& request);
+    Waiting(const SendWorkRequest& request, const VerbsSinks::Begun& sink);
     SendWorkRequest ToRequest() const;
 
     SendWorkRequest request;  // Without its sges.
+    VerbsSinks::Begun sink;
     size_t sge_count;
     Sge sges[kSgeMax];
   };
@@ -83,8 +90,12 @@ class VerbsSendQueue {
   absl::Status BeginSinks(absl::Span<const SendWorkRequest> requests);
   bool EndSink(uint32_t number);
   absl::Status PostChain(ibv_qp* qp, absl::Span<const SendWorkRequest> requests);
-  // Fills in `to`, but for its wr_id and next, and returns its entry.
-  VerbsSendRing::Entry Translate(const SendWorkRequest& from, ibv_send_wr& to);
+  VerbsSinks::Begun SinkOf(size_t request) const;
+  // All fill in `to`, but for its wr_id and next, and return its entry.
+  VerbsSendRing::Entry Translate(const SendWorkRequest& from, const VerbsSinks::Begun& sink, ibv_send_wr& to);
+  VerbsSendRing::Entry TranslateGrant(size_t index, ibv_send_wr& to);
+  VerbsSendRing::Entry TranslateCopied(size_t index, ibv_send_wr& to);
+  void OnFailed(const VerbsSendRing::Entry& entry, CompletionStatus status);
   void OnUnorderedCompletion(const ibv_wc& wc, uint32_t number);
   void DeliverInOrder();
   void FlushUntold();
@@ -99,11 +110,14 @@ class VerbsSendQueue {
                              // behind it wait.
   uint32_t inline_bytes_ = 0;
   uint32_t unsignaled_grants_ = 0;  // Work requests of grants, since the last signaled work request.
+  uint32_t unsignaled_copied_ = 0;  // Copied SENDs, likewise.
   VerbsSendRing sends_;
+  VerbsCopiedSends copied_;
   VerbsGrants grants_;
   std::vector<Waiting> waiting_;  // In order, behind everything in `sends_`.
-  // Unsignaled work requests of the caller that have left `sends_`, because one of a grant behind them has
-  // completed, of which the caller is not told. The next completion of the caller's own proves them, too.
+  // Unsignaled work requests of the caller that have left `sends_`, because one of the fabric's own behind
+  // them has completed, of which the caller is not told. The next completion of the caller's own proves them,
+  // too.
   std::vector<Untold> untold_;
   VerbsSinks sinks_;
 

@@ -8,15 +8,13 @@ VerbsSendRing::VerbsSendRing(uint32_t depth, uint32_t capacity)
     : depth_(depth), entries_(std::bit_ceil(capacity)), mask_(static_cast<uint32_t>(entries_.size()) - 1) {}
 
 uint32_t VerbsSendRing::Push(const Entry& entry) {
-  if (entry.kind == Kind::kCaller) ++callers_;
+  Count(entry.kind, 1);
   entries_[posted_ & mask_] = entry;
   return posted_++;
 }
 
 void VerbsSendRing::Unpush(uint32_t count) {
-  for (; count > 0; --count) {
-    if (entries_[--posted_ & mask_].kind == Kind::kCaller) --callers_;
-  }
+  for (; count > 0; --count) Count(entries_[--posted_ & mask_].kind, -1);
 }
 
 void VerbsSendRing::Silence(uint32_t number) {
@@ -36,7 +34,7 @@ bool VerbsSendRing::EndsSilently() const {
 
 VerbsSendRing::Entry VerbsSendRing::Retire() {
   const Entry& entry = entries_[retired_++ & mask_];
-  if (entry.kind == Kind::kCaller) --callers_;
+  Count(entry.kind, -1);
   return entry;
 }
 

@@ -16,6 +16,7 @@ class VerbsSendRing {
  public:
   enum class Kind : uint8_t {
     kCaller,      // Of PostSend().
+    kCopied,      // Of PostInline(): its caller is notified of nothing.
     kBind,        // BIND_MW of a Grant().
     kInvalidate,  // LOCAL_INV of a Revoke().
     kDrain,       // Posted last, to an ibv_qp in error: when it completes, everything has.
@@ -27,18 +28,20 @@ class VerbsSendRing {
     uint32_t sink = 0;    // A READ: see VerbsSinks.
     Opcode opcode = Opcode::kSend;
     Kind kind = Kind::kCaller;
-    bool signaled = false;  // The caller asked for a completion; kInvalidate and kDrain: always; kBind: some.
+    bool signaled = false;   // The caller asked for a completion; kInvalidate, kDrain: always; others: some.
     bool completed = false;  // Out of order, see VerbsSendQueue::OnUnorderedCompletion().
     CompletionStatus status = CompletionStatus::kSuccess;
   };
 
-  // `capacity` of the ibv_qp; `depth` of it are the callers'.
+  // `capacity` of the ibv_qp; `depth` of it are for kCaller and kCopied.
   VerbsSendRing(uint32_t depth, uint32_t capacity);
 
   uint32_t depth() const { return depth_; }
-  uint32_t room() const { return depth_ - callers_; }  // For work requests of callers.
-  uint32_t callers() const { return callers_; }        // Outstanding ones of kCaller.
-  uint32_t others() const { return posted_ - retired_ - callers_; }
+  uint32_t room() const { return depth_ - callers_; }              // For work requests of callers.
+  uint32_t callers() const { return callers_; }                    // Outstanding ones of kCaller.
+  uint32_t copied() const { return copied_; }                      // And of kCopied.
+  uint32_t places() const { return depth_ - callers_ - copied_; }  // For both.
+  uint32_t others() const { return posted_ - retired_ - callers_ - copied_; }
   bool empty() const { return retired_ == posted_; }
   bool Outstanding(uint32_t number) const { return number - retired_ < posted_ - retired_; }
 
@@ -64,10 +67,17 @@ class VerbsSendRing {
   Entry Retire();
 
  private:
+  // Counts an entry that comes (1), or one that goes (-1).
+  void Count(Kind kind, int change) {
+    if (kind == Kind::kCaller) callers_ += static_cast<uint32_t>(change);
+    if (kind == Kind::kCopied) copied_ += static_cast<uint32_t>(change);
+  }
+
   const uint32_t depth_;
   std::vector<Entry> entries_;  // A power of two.
   const uint32_t mask_;
   uint32_t callers_ = 0;  // Outstanding ones of kCaller.
+  uint32_t copied_ = 0;   // And of kCopied.
   uint32_t posted_ = 0;   // Numbers in [retired_, posted_) are outstanding.
   uint32_t retired_ = 0;
 };

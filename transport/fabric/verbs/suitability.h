@@ -48,6 +48,11 @@ size_t SgeMax(const ibv_device_attr& attr);
 // and bnxt_re 96; irdma (E810) 101; most others more than 128.
 std::vector<uint32_t> InlineSteps(uint32_t wanted);
 
+// Whether the provider copies what is sent with IBV_SEND_INLINE before ibv_post_send() returns, as the flag
+// demands. mana's (vendor Microsoft) grants inline bytes and ignores the flag: wr.c does not look at it. Then
+// the NIC reads the memory later, by its lkey.
+inline bool CopiesInlineSends(const ibv_device_attr& attr) { return attr.vendor_id != 0x1414; }
+
 // The functions of libibverbs that a trial calls.
 struct QueuePairTrialCalls {
   decltype(&::ibv_create_cq) create_cq = nullptr;
