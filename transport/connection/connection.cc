@@ -85,25 +85,9 @@ void Connection::OnConnectFailed(const absl::Status& why, absl::string_view priv
 
 void Connection::OnDisconnected(const absl::Status& why) { Fail(why); }
 
-absl::StatusOr<ExchangeId> Connection::SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
-                                                   ResponseHandler& handler) {
-  poller_.AssertHeld();
-  if (state_ != State::kReady || parts_.requester == nullptr) {
-    return !why_closed_.ok() ? why_closed_
-                             : absl::UnavailableError(absl::StrCat("connection to ", peer_, " is not ready"));
-  }
-  return parts_.requester->Send(request, deadline_ns, handler);
-}
-
 void Connection::Cancel(ExchangeId id) {
   poller_.AssertHeld();
   if (carries_traffic() && parts_.requester != nullptr) parts_.requester->Cancel(id);
-}
-
-absl::Status Connection::Respond(ExchangeId id, OutgoingMessagePtr& response) {
-  poller_.AssertHeld();
-  if (!carries_traffic() || parts_.responder == nullptr) return absl::OkStatus();
-  return parts_.responder->Respond(id, response);
 }
 
 HeldByHost Connection::DetachRequestMemory(ExchangeId id) {
@@ -129,15 +113,6 @@ void Connection::Fail(const absl::Status& why) {
   if (opening_ != nullptr) opening_->Stop();
   poller_.timers().Cancel(starved_timer_);
   ending_.Fail(why);
-}
-
-void Connection::OnExchangeEnded() {
-  ending_.OnExchangeEnded();
-  if (parts_.requester != nullptr) OnCredits();
-}
-
-void Connection::OnCredits() {
-  if (state_ == State::kReady) observer_.OnSlotFree();
 }
 
 // Fills the ring at once, before a sink takes the memory.
@@ -191,7 +166,7 @@ void Connection::OnCompletion(const WorkId& id, const fabric::Completion& comple
   const bool ok = completion.status == fabric::CompletionStatus::kSuccess;
   if (!ok) ending_.OnBadCompletion(id, completion.status);
   if (id.kind == WorkId::kReceive) {
-    if (ok && completion.byte_len <= kCopiedMax && OnSmall(id.number, completion.byte_len)) [[likely]] {
+    if (ok && completion.byte_len <= kCopiedMax && TakeFromRing(id.number, completion.byte_len)) [[likely]] {
       return poller_.MarkForFlush(this);
     }
     Lease buffer = parts_.receive_ring.Take(id.number);
@@ -221,31 +196,6 @@ bool Connection::TakeCredits(const Header& header) {
   return carries_traffic();
 }
 
-// Copies it first: a device, or a peer through one, cannot change what is checked then. For other messages
-// the copy is in vain, but to find that out before would cost each usual message a second look.
-bool Connection::OnSmall(uint32_t receive, uint32_t length_bytes) {
-  const uint8_t* const data = parts_.receive_ring.Peek(receive);
-  if (!heard_ || !carries_traffic() || data == nullptr) [[unlikely]]
-    return false;
-  IncomingMessagePtr incoming = poller_.messages().NewIncoming();
-  ParsedMessage message;
-  if (!ParseSmall(incoming->Copy(data, length_bytes), length_bytes, message)) [[unlikely]]
-    return false;
-  const bool is_request = message.header.kind == Kind::kRequest;
-  if (is_request ? parts_.responder == nullptr : parts_.requester == nullptr) [[unlikely]]
-    return false;
-  parts_.receive_ring.PutBack(receive);
-  parts_.keepalive.OnPeerActivity();
-  incoming->SetEnvelope(message.envelope);
-  incoming->AddSegment(message.inline_segments, static_cast<uint32_t>(message.inline_bytes));
-  if (is_request) {
-    parts_.responder->OnRequest(message, std::move(incoming), Lease(), length_bytes);
-  } else if (TakeCredits(message.header)) {
-    parts_.requester->OnResponse(message, std::move(incoming), Lease(), length_bytes);
-  }
-  return true;
-}
-
 void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   parts_.keepalive.OnPeerActivity();
   if (!is_ready()) {
@@ -269,12 +219,11 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
   switch (message.header.kind) {
     case Kind::kRequest:
       if (parts_.responder != nullptr)
-        return parts_.responder->OnRequest(message, nullptr, std::move(buffer), length_bytes);
+        return parts_.responder->OnRequest(message, std::move(buffer), length_bytes);
       break;
     case Kind::kResponse:
       if (parts_.requester == nullptr) break;
-      if (TakeCredits(message.header))
-        parts_.requester->OnResponse(message, nullptr, std::move(buffer), length_bytes);
+      if (TakeCredits(message.header)) parts_.requester->OnResponse(message, std::move(buffer), length_bytes);
       return;
     case Kind::kControl:
       if (TakeCredits(message.header)) parts_.control.OnControl(message);

@@ -162,8 +162,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
                                           uint32_t features, const Security& security);
   bool is_ready() const { return opening_ == nullptr; }
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
-  // The usual message: a small request or response on a connection in use. False: it is another one.
-  bool OnSmall(uint32_t receive, uint32_t length_bytes);
+  // The usual message (usual_in.cc): a small request or response on a connection in use. False: it is another
+  // one.
+  bool TakeUsual(const uint8_t* data, uint32_t length_bytes, uint32_t receive);
+  bool TakeFromRing(uint32_t receive, uint32_t length_bytes);
   // Of a response or a control message. False: the connection has failed.
   bool TakeCredits(const Header& header);
   void OnStarved();
@@ -178,8 +180,13 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // Port
   using Port::Fail;
   void Fail(const absl::Status& why) override;
-  void OnExchangeEnded() override;
-  void OnCredits() override;
+  void OnExchangeEnded() override {
+    ending_.OnExchangeEnded();
+    if (parts_.requester != nullptr) OnCredits();
+  }
+  void OnCredits() override {
+    if (state_ == State::kReady) observer_.OnSlotFree();
+  }
   void OnReceivesFilled() override;
   void OnBulkTransfer() override;
 

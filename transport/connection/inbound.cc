@@ -84,10 +84,6 @@ Inbounds::Inbounds(Port& port, SendQueue& sends)
 Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer,
                                 uint32_t length_bytes, Inbound::Owner& owner, IncomingMessagePtr& message) {
   if (parsed.inline_bytes + parsed.remote_bytes > port_.options().message_bytes_max) return Fit::kTooLarge;
-  if (message != nullptr) [[likely]] {
-    port_.poller().received().whole.Add();
-    return Fit::kWhole;
-  }
   MessagePool& messages = port_.poller().messages();
   if (parsed.remote_bytes != 0 &&
       !messages.buffers().CanEverHold(parsed.remote_bytes + parsed.inline_bytes)) {

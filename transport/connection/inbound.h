@@ -126,8 +126,8 @@ class Inbounds final : ReadShare::Owner, ReadAccount::Owner {
     kTooLarge,   // Larger than ConnectionOptions::message_bytes_max: refused.
     kNeverFits,  // Larger than the whole memory pool: refused.
   };
-  // `parsed` is in `buffer`, of which it uses `length_bytes`; or, if that is set, in `message`. kWhole: sets
-  // `message`. `owner` is called with the slot of `parsed`.
+  // `parsed` is in `buffer`, of which it uses `length_bytes`. kWhole: sets `message`. `owner` is called with
+  // the slot of `parsed`.
   Fit Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer, uint32_t length_bytes,
               Inbound::Owner& owner, IncomingMessagePtr& message);
 

@@ -55,13 +55,6 @@ void WriteHeaderAndTable(const Header& header, absl::Span<const TableEntry> tabl
   }
 }
 
-// The same for a message of one inline segment, directly in front of it.
-void WritePrefix(const Header& header, const OutgoingMessage& message, size_t prefix_bytes) {
-  uint8_t* const prefix = message.body() - prefix_bytes;
-  EncodeHeader(header, prefix);
-  EncodeTableEntry({.length_bytes = static_cast<uint32_t>(message.body_bytes())}, prefix + kHeaderBytes);
-}
-
 }  // namespace
 
 // ---- Outbound
@@ -174,8 +167,8 @@ Outbound& Outbounds::Keep(OutgoingMessagePtr message) {
   return outbound;
 }
 
-Outbounds::Posted Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why,
-                                  uint32_t ends_rkey) {
+Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Status& why,
+                          uint32_t ends_rkey) {
   const absl::Span<const Segment> segments = message->Finish();
   const size_t envelope_bytes = message->envelope().size();
   const size_t prefix_bytes = PrefixBytes(segments.size(), envelope_bytes);
@@ -184,24 +177,22 @@ Outbounds::Posted Outbounds::Post(Header& header, OutgoingMessagePtr& message, a
   const bool whole = segments.size() == 1 && message->is_in_head(segments[0]) &&
                      prefix_bytes + message->body_bytes() <= port_.agreed().receive_buffer_bytes &&
                      message->body_bytes() <= bytes_max() && message->status().ok();
-  if (whole) [[likely]] {
-    WritePrefix(header, *message, prefix_bytes);
-    if (ends_rkey == 0 && PostInline(*message, prefix_bytes)) [[likely]]
-      return {.copied = true};
+  if (whole) {
+    EncodeUsualPrefix(header, static_cast<uint32_t>(message->body_bytes()), message->body() - prefix_bytes);
   }
   Outbound& outbound = New();
   outbound.message_ = std::move(message);
   if (whole) {
     if (QueueWhole(outbound, prefix_bytes, ends_rkey)) {
       outbound.Move(Outbound::Event::kPost);
-      return {.kept = &outbound};
+      return &outbound;
     }
     why = port_.why_closed();
   } else {
     why = QueueOther(header, outbound, prefix_bytes, ends_rkey);
     if (why.ok()) {
       outbound.Move(Outbound::Event::kPost);
-      return {.kept = &outbound};
+      return &outbound;
     }
   }
   message = std::move(outbound.message_);
@@ -210,7 +201,7 @@ Outbounds::Posted Outbounds::Post(Header& header, OutgoingMessagePtr& message, a
   } else {
     Free(outbound);
   }
-  return {};
+  return nullptr;
 }
 
 absl::Status Outbounds::TooLarge(const Header& header, const OutgoingMessage& message) const {
@@ -246,17 +237,7 @@ absl::Status Outbounds::QueueOther(const Header& header, Outbound& outbound, siz
   return QueueParts(header, outbound, prefix_bytes, send_bytes_max, ends_rkey);
 }
 
-// The usual message: one inline segment, directly behind the envelope. If it is small, the fabric copies it.
-// Not if the application has attached something: that ends only when a completion shows that the peer has the
-// message.
-bool Outbounds::PostInline(const OutgoingMessage& message, size_t prefix_bytes) {
-  const absl::Span<const uint8_t> bytes = {message.body() - prefix_bytes,
-                                           prefix_bytes + message.body_bytes()};
-  if (message.has_attached() || !sends_.PostInline(bytes)) return false;
-  CountWhole(message);
-  return true;
-}
-
+// One inline segment, directly behind the envelope.
 bool Outbounds::QueueWhole(Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey) {
   const OutgoingMessage& message = *outbound.message_;
   const Segment& segment = message.segments().front();
@@ -265,12 +246,6 @@ bool Outbounds::QueueWhole(Outbound& outbound, size_t prefix_bytes, uint32_t end
   if (!sends_.PushSend(sge, &outbound, message.has_attached(), ends_rkey)) return false;
   CountWhole(message);
   return true;
-}
-
-void Outbounds::CountWhole(const OutgoingMessage& message) {
-  Poller& poller = port_.poller();
-  poller.sent().whole.Add();
-  poller.sent_bytes().Add(message.body_bytes());
 }
 
 // A fabric promises as many grants as the send queue has places. For more than those there may never be

@@ -105,20 +105,17 @@ class Outbounds final : ResponseAccount::Owner {
 
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
-  // The caller sets kind, slot, generation and timeout of `header`. Neither `kept` nor `copied`: nothing was
-  // queued, `message` is untouched, and `why` says why:
+  // The caller sets kind, slot, generation and timeout of `header`. The result has taken `message`, and is
+  // valid until its release. Null: nothing was queued, `message` is untouched, and `why` says why:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or
   //                      it is a response beyond what the peer's host may hold
   //   anything else:     the connection has just failed, and its handlers have heard
   // `ends_rkey`: a grant of the peer's that the SEND ends, or 0.
-  struct Posted {
-    Outbound* kept = nullptr;  // It has taken `message`, and is valid until its release.
-    // The fabric has copied `message`, which has nothing attached: it stays the caller's.
-    bool copied = false;
-    explicit operator bool() const { return copied || kept != nullptr; }
-  };
-  Posted Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
+  Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
+  // The same for the usual message (usual_out.cc). True: the fabric has copied it, and it stays the caller's.
+  // False: it is for Post().
+  bool PostUsual(Header& header, OutgoingMessage& message);
   // For what was copied and has to have a Taker, or to wait for the end of a connection that fails.
   Outbound& Keep(OutgoingMessagePtr message);
 
@@ -141,11 +138,13 @@ class Outbounds final : ResponseAccount::Owner {
   Outbound& New();
   void Grow();
   void Free(Outbound& outbound) { outbound.next_free_ = std::exchange(free_, &outbound); }
-  // False: it is to be queued.
-  bool PostInline(const OutgoingMessage& message, size_t prefix_bytes);
   // False: the connection has failed.
   bool QueueWhole(Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
-  void CountWhole(const OutgoingMessage& message);
+  void CountWhole(const OutgoingMessage& message) {
+    Poller& poller = port_.poller();
+    poller.sent().whole.Add();
+    poller.sent_bytes().Add(message.body_bytes());
+  }
   // A message that is not the usual one, or cannot be sent.
   absl::Status QueueOther(const Header& header, Outbound& outbound, size_t prefix_bytes, uint32_t ends_rkey);
   absl::Status QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,

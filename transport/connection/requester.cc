@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/base/probe.h"
-#include "hawser/base/state_machine.h"
 #include "hawser/transport/poller/called_out.h"
 
 namespace hawser::transport {
@@ -14,13 +12,6 @@ namespace {
 // How long the peer keeps a large response that this side has READ, unless a new request in its slot releases
 // it first.
 constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
-
-// A deadline beyond what the field holds, 71 minutes, is not sent.
-uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
-  if (deadline_ns == kNever) return kNoTimeout;
-  const int64_t left_us = std::max<int64_t>(0, deadline_ns - now_ns) / 1000 + 1;
-  return static_cast<uint32_t>(std::min<int64_t>(left_us, kNoTimeout));
-}
 
 }  // namespace
 
@@ -38,43 +29,8 @@ Requester::Requester(const ExchangeParts& parts, uint32_t slots, bool with_credi
   for (uint32_t i = slots; i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
 }
 
-void Requester::Move(Slot& slot, Event event) {
-  slot.state = Moved<RequesterSlot>(slot.state, event, [&] {
-    return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
-  });
-}
-
-absl::StatusOr<ExchangeId> Requester::Send(OutgoingMessagePtr& request, int64_t deadline_ns,
-                                           ResponseHandler& handler) {
-  if (!CanSend()) return absl::ResourceExhaustedError("every slot is busy");
-  Slot& slot = slots_.At(free_.back());
-  Header header;
-  header.kind = Kind::kRequest;
-  header.slot = free_.back();
-  header.generation = slot.generation + 1;
-  header.timeout_us = TimeoutUs(deadline_ns, port_.poller().now_ns());
-  header.credits = credits_.OnRequest(in_flight() + 1);
-  absl::Status why;
-  const Outbounds::Posted posted = outbounds_.Post(header, request, why);
-  if (!posted) return why;
-  free_.pop_back();
-  Move(slot, Event::kSend);
-  ++slot.generation;
-  slot.owes_release = false;
-  slot.deadline_ns = deadline_ns;
-  slot.sent_ns = port_.poller().now_ns();
-  slot.peer_knows_deadline = header.timeout_us != kNoTimeout;
-  slot.handler = &handler;
-  if (posted.copied) [[likely]] {
-    slot.copied_request = std::move(request);
-  } else {
-    slot.request = posted.kept;
-  }
-  HAWSER_PROBE(request_sent, port_.number(), header.slot, header.generation, &handler);
-  if (deadline_ns != kNever && (!deadline_timer_.is_set() || deadline_ns < deadline_timer_.when_ns())) {
-    port_.poller().timers().Set(deadline_timer_, deadline_ns);
-  }
-  return ExchangeId{header.slot, header.generation};
+std::string Requester::Describe(const Slot& slot) const {
+  return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
 }
 
 void Requester::TakeCredits(uint16_t given) {
@@ -98,29 +54,21 @@ void Requester::Cancel(ExchangeId id) {
   control_.Pump();
 }
 
-void Requester::OnResponse(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
-                           uint32_t length_bytes) {
-  const Header& header = message.header;
-  Slot* const found = slots_.Find(header.slot);
-  if (found == nullptr || (found->state != State::kWaiting && found->state != State::kAbandoned) ||
-      found->generation != header.generation) {
-    return port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ",
-                                                     header.slot, ", which is not waiting for an answer"));
-  }
-  Slot& slot = *found;
-  HAWSER_PROBE(response_received, port_.number(), header.slot, header.generation, slot.handler);
-  slot.owes_cancel = false;
-  if (slot.state == State::kAbandoned) {
-    if (message.remote_bytes != 0) OweRelease(slot);
-    return Free(slot, Event::kAnswered);
-  }
+void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
+  Slot* const slot = FindWaiting(message);
+  if (slot == nullptr) return;
+  IncomingMessagePtr whole;
   const Inbounds::Fit fit =
-      inbounds_.Receive(slot.response, message, std::move(buffer), length_bytes, *this, whole);
-  if (fit == Inbounds::Fit::kWhole) return Deliver(slot, Event::kAnswered, std::move(whole));
+      inbounds_.Receive(slot->response, message, std::move(buffer), length_bytes, *this, whole);
+  if (fit == Inbounds::Fit::kWhole) return Deliver(*slot, Event::kAnswered, std::move(whole));
   if (fit == Inbounds::Fit::kAnnounced) {
-    Move(slot, Event::kAnnounced);
-    return inbounds_.Fetch(slot.response, message);
+    Move(*slot, Event::kAnnounced);
+    return inbounds_.Fetch(slot->response, message);
   }
+  Refuse(*slot, message, fit);
+}
+
+void Requester::Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit) {
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
   if (message.remote_bytes != 0) OweRelease(slot);
   Deliver(slot, Event::kAnswered,
@@ -131,6 +79,11 @@ void Requester::OnResponse(const ParsedMessage& message, IncomingMessagePtr whol
                   : absl::StrCat("the response has ", body_bytes,
                                  " bytes, more than the whole memory pool here can hold; raise "
                                  "BufferPoolOptions::limit_bytes")));
+}
+
+void Requester::FailUnexpected(const Header& header) {
+  port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ", header.slot,
+                                            ", which is not waiting for an answer"));
 }
 
 void Requester::OnNoMemory(uint16_t index) {

@@ -9,6 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/probe.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/credits.h"
@@ -47,9 +49,11 @@ class Requester final : Inbound::Owner {
   // Returns what was not needed since the last call.
   void ReturnCredits();
 
-  // `whole`: the message, if it was copied. Otherwise it is in `buffer`.
-  void OnResponse(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
-                  uint32_t length_bytes);
+  // `message` is in `buffer`.
+  void OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
+  // The same for the usual one (usual_in.cc), which is in `whole`: frees its slot, and returns the handler to
+  // which it is to be delivered. Null: to none.
+  ResponseHandler* EndUsual(const ParsedMessage& message, const IncomingMessage& whole);
 
   // Takes the next cancellation or release to tell the peer; nullopt: none is left.
   std::optional<ControlOp> NextControlOp();
@@ -87,7 +91,29 @@ class Requester final : Inbound::Owner {
     Inbound response;
   };
 
-  void Move(Slot& slot, Event event);
+  void Move(Slot& slot, Event event) {
+    slot.state = Moved<RequesterSlot>(slot.state, event, [&] { return Describe(slot); });
+  }
+  std::string Describe(const Slot& slot) const;
+  // The slot that waits for it. Null: nothing wants it any more, or the connection has failed.
+  Slot* FindWaiting(const ParsedMessage& message) {
+    const Header& header = message.header;
+    Slot* const slot = slots_.Find(header.slot);
+    if (slot == nullptr || (slot->state != State::kWaiting && slot->state != State::kAbandoned) ||
+        slot->generation != header.generation) [[unlikely]] {
+      FailUnexpected(header);
+      return nullptr;
+    }
+    HAWSER_PROBE(response_received, port_.number(), header.slot, header.generation, slot->handler);
+    slot->owes_cancel = false;
+    if (slot->state == State::kWaiting) [[likely]]
+      return slot;
+    if (message.remote_bytes != 0) OweRelease(*slot);
+    Free(*slot, Event::kAnswered);
+    return nullptr;
+  }
+  void FailUnexpected(const Header& header);
+  void Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit);
   void TakeCredits(uint16_t given);
   void GiveUp(Slot& slot, const absl::Status& why);
   // `how`: the event that frees the slot, kAnswered or kRead.

@@ -5,8 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
-#include "hawser/base/probe.h"
-#include "hawser/base/state_machine.h"
 
 namespace hawser::transport {
 namespace {
@@ -28,45 +26,34 @@ Responder::Responder(const ExchangeParts& parts, uint32_t slots, bool with_credi
       credits_(ring, slots, with_credits),
       deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
-void Responder::Move(Slot& slot, Event event) {
-  const State next = Moved<ResponderSlot>(slot.state, event, [&] {
-    return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
-  });
-  in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
-  slot.state = next;
+std::string Responder::Describe(const Slot& slot) const {
+  return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
 }
 
-void Responder::OnRequest(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
-                          uint32_t length_bytes) {
-  const Header& header = message.header;
+Responder::Slot* Responder::Refused(const Header& header) {
   if (header.slot >= slots_.size()) {
-    return port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
+    port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
+    return nullptr;
   }
-  Slot& slot = slots_.At(header.slot);
-  if (slot.state != State::kFree && slot.state != State::kGranted) {
-    return port_.Fail(Violation::kSlot,
-                      absl::StrCat("sent a request in slot ", header.slot, ", which is busy"));
-  }
-  if (header.generation != slot.generation + 1) {
-    return port_.Fail(Violation::kSlot, absl::StrCat("sent generation ", header.generation, " of slot ",
-                                                     header.slot, ", expected was ", slot.generation + 1));
-  }
-  if (const absl::Status status = credits_.OnRequest(header.credits, unanswered() + 1); !status.ok()) {
-    return port_.Fail(ViolationOfCredits(), status.message(), status.code());
-  }
-  if (!port_.carries_traffic()) return;  // Posting the receives for more credits has failed.
-  // A new request in the slot means that the client has received and READ the slot's last response.
-  EndResponse(slot);
-  slot.ends_rkey = 0;
-  slot.generation = header.generation;
-  HAWSER_PROBE(request_received, port_.number(), header.slot, header.generation);
-  slot.deadline_ns =
-      header.timeout_us == kNoTimeout ? kNever : port_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
-  if (slot.deadline_ns != kNever &&
-      (!deadline_timer_.is_set() || slot.deadline_ns < deadline_timer_.when_ns())) {
-    port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
-  }
-  slot.refuse_ns = slot.deadline_ns;
+  const Slot& slot = slots_.At(header.slot);
+  port_.Fail(Violation::kSlot, slot.state != State::kFree && slot.state != State::kGranted
+                                   ? absl::StrCat("sent a request in slot ", header.slot, ", which is busy")
+                                   : absl::StrCat("sent generation ", header.generation, " of slot ",
+                                                  header.slot, ", expected was ", slot.generation + 1));
+  return nullptr;
+}
+
+bool Responder::FailForCredits(const absl::Status& why) {
+  port_.Fail(ViolationOfCredits(), why.message(), why.code());
+  return false;
+}
+
+void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {
+  const Header& header = message.header;
+  Slot* const begun = Begin(header);
+  if (begun == nullptr) return;
+  Slot& slot = *begun;
+  IncomingMessagePtr whole;
   const Inbounds::Fit fit =
       inbounds_.Receive(slot.request, message, std::move(buffer), length_bytes, *this, whole);
   if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(whole));
@@ -78,6 +65,10 @@ void Responder::OnRequest(const ParsedMessage& message, IncomingMessagePtr whole
     if (port_.carries_traffic()) RefuseInTime(slot, header.timeout_us);
     return;
   }
+  Refuse(slot, message, fit);
+}
+
+void Responder::Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit) {
   const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
   if (fit == Inbounds::Fit::kTooLarge) {
     return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
@@ -109,43 +100,19 @@ void Responder::OnStopped(uint16_t index) {
   Refuse(slot, slot.why_stopped);
 }
 
-void Responder::Run(Slot& slot, Event how, IncomingMessagePtr request) {
-  Move(slot, how);
-  handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);
-}
-
 void Responder::Refuse(Slot& slot, const absl::Status& why) {
   inbounds_.Release(slot.request);
   Move(slot, Event::kRefuse);
   handler_.OnBadRequest(IdOf(slot), why);
 }
 
-absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
-  Slot* const found = slots_.Find(id.slot);
-  HAWSER_CHECK(found != nullptr, "slot ", id.slot, " of ", slots_.size(), ", connection to ", port_.peer());
-  Slot& slot = *found;
-  const bool answerable =
-      slot.state == State::kRunning || slot.state == State::kCancelled || slot.state == State::kRefused;
-  if (slot.generation != id.generation || !answerable) return absl::OkStatus();
-  Header header;
-  header.kind = Kind::kResponse;
-  header.slot = id.slot;
-  header.generation = id.generation;
-  header.credits = credits_.given();
+absl::Status Responder::RespondOtherwise(Slot& slot, Header& header, OutgoingMessagePtr& response) {
   absl::Status why;
-  const Outbounds::Posted result = outbounds_.Post(header, response, why, slot.ends_rkey);
+  Outbound* const posted = outbounds_.Post(header, response, why, slot.ends_rkey);
   if (!port_.carries_traffic()) return absl::OkStatus();
-  if (!result) return why;
+  if (posted == nullptr) return why;
   credits_.OnAdvertised();
-  HAWSER_PROBE(response_sent, port_.number(), id.slot, id.generation);
-  if (result.copied) [[likely]] {
-    inbounds_.Release(slot.request);
-    response.reset();
-    Move(slot, Event::kAnswer);
-    port_.OnExchangeEnded();
-    return absl::OkStatus();
-  }
-  Outbound* const posted = result.kept;
+  HAWSER_PROBE(response_sent, port_.number(), header.slot, header.generation);
   if (posted->has_grants() && posted->IsFrom(slot.request)) {
     posted->Keep(inbounds_.Detach(slot.request));  // The peer holds it until it has READ and released it.
   } else {
@@ -180,8 +147,7 @@ void Responder::OnReturn() {
   }
 }
 
-void Responder::EndResponse(Slot& slot) {
-  if (slot.state != State::kGranted) return;
+void Responder::EndGranted(Slot& slot) {
   std::exchange(slot.response, nullptr)->Release();
   Move(slot, Event::kRelease);
   --granted_;
@@ -213,7 +179,7 @@ void Responder::OnControlOp(const ControlOp& op) {
   if (op.code == ControlOp::Code::kCancel) {
     Cancel(slot, absl::CancelledError("cancelled by the caller"));
   } else if (slot.state == State::kGranted) {
-    EndResponse(slot);
+    EndGranted(slot);
     port_.OnExchangeEnded();
   }
 }

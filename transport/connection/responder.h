@@ -2,8 +2,12 @@
 #define HAWSER_TRANSPORT_CONNECTION_RESPONDER_H_
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "hawser/base/probe.h"
+#include "hawser/base/state_machine.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/credits.h"
@@ -37,9 +41,10 @@ class Responder final : Inbound::Owner {
   // A Kind::kReturn came.
   void OnReturn();
 
-  // `whole`: the message, if it was copied. Otherwise it is in `buffer`.
-  void OnRequest(const ParsedMessage& message, IncomingMessagePtr whole, Lease&& buffer,
-                 uint32_t length_bytes);
+  // `message` is in `buffer`.
+  void OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes);
+  // The same for the usual one (usual_in.cc), which is in `whole`.
+  void RunUsual(const ParsedMessage& message, IncomingMessagePtr whole);
   // See Connection::Respond(). A response that is READ counts against the peer's host until it is released
   // (Outbounds).
   absl::Status Respond(ExchangeId id, OutgoingMessagePtr& response);
@@ -70,13 +75,60 @@ class Responder final : Inbound::Owner {
   // What a peer that credits_ refuses has done.
   Violation ViolationOfCredits() const { return credits_.agreed() ? Violation::kLimit : Violation::kMessage; }
   ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
-  void Move(Slot& slot, Event event);
-  void Run(Slot& slot, Event how, IncomingMessagePtr request);
+  void Move(Slot& slot, Event event) {
+    const State next = Moved<ResponderSlot>(slot.state, event, [&] { return Describe(slot); });
+    in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
+    slot.state = next;
+  }
+  std::string Describe(const Slot& slot) const;
+  // A request has come in its slot. Null: the connection has failed.
+  Slot* Begin(const Header& header) {
+    // A slot that was never used is made by At().
+    if (header.slot >= slots_.size()) [[unlikely]]
+      return Refused(header);
+    Slot& slot = slots_.At(header.slot);
+    if ((slot.state != State::kFree && slot.state != State::kGranted) ||
+        header.generation != slot.generation + 1) [[unlikely]] {
+      return Refused(header);
+    }
+    if (const absl::Status status = credits_.OnRequest(header.credits, unanswered() + 1); !status.ok())
+        [[unlikely]] {
+      FailForCredits(status);
+      return nullptr;
+    }
+    if (!port_.carries_traffic()) [[unlikely]]
+      return nullptr;  // Posting the receives for more credits has failed.
+    // A new request in the slot means that the client has received and READ the slot's last response.
+    if (slot.state == State::kGranted) EndGranted(slot);
+    slot.ends_rkey = 0;
+    slot.generation = header.generation;
+    HAWSER_PROBE(request_received, port_.number(), header.slot, header.generation);
+    slot.deadline_ns = header.timeout_us == kNoTimeout
+                           ? kNever
+                           : port_.poller().now_ns() + int64_t{header.timeout_us} * 1000;
+    if (slot.deadline_ns != kNever &&
+        (!deadline_timer_.is_set() || slot.deadline_ns < deadline_timer_.when_ns())) [[unlikely]] {
+      port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
+    }
+    slot.refuse_ns = slot.deadline_ns;
+    return &slot;
+  }
+  // Fails the connection for a request that came in a slot which does not exist, is busy, or has had it.
+  // Null.
+  Slot* Refused(const Header& header);
+  bool FailForCredits(const absl::Status& why);
+  void Run(Slot& slot, Event how, IncomingMessagePtr request) {
+    Move(slot, how);
+    handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);
+  }
+  // Of a response that is not the usual one, or cannot be sent as such.
+  absl::Status RespondOtherwise(Slot& slot, Header& header, OutgoingMessagePtr& response);
+  void Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit);
   void Refuse(Slot& slot, const absl::Status& why);
   // A request that waits for memory is refused before its deadline, so that the caller gets the reason.
   void RefuseInTime(Slot& slot, uint32_t timeout_us);
   void Cancel(Slot& slot, const absl::Status& why);
-  void EndResponse(Slot& slot);
+  void EndGranted(Slot& slot);
   void OnDeadlineTimer();
   void OnRead(uint16_t slot, IncomingMessagePtr message) override;
   void OnStopped(uint16_t slot) override;

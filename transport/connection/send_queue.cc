@@ -111,28 +111,6 @@ bool SendQueue::PushAhead(const fabric::Sge& data, uint64_t remote_address, uint
   return true;
 }
 
-[[gnu::always_inline]] inline bool SendQueue::Copy(absl::Span<const uint8_t> message) {
-  if (signal_all_) [[unlikely]]
-    return false;
-  ExpectInitialized(message.data(), message.size());
-  if (!port_.queue_pair().PostInline(message)) return false;
-  ++copied_;
-  port_.FlushLater();
-  return true;
-}
-
-bool SendQueue::PostInline(absl::Span<const uint8_t> message) {
-  if (!has_unproved()) [[likely]]
-    return Copy(message);
-  if (posted_ != end_) return false;
-  // The last one may have no signal. This one gets it, with a place, if its turn has come.
-  const bool counts = !at(end_ - 1).signaled;
-  if (counts && sends_since_signal_ + 1 >= signal_interval_) return false;
-  if (!Copy(message)) return false;
-  if (counts) ++sends_since_signal_;
-  return true;
-}
-
 std::string SendQueue::Describe(uint32_t number) const {
   const Entry& entry = at(number);
   if (entry.read == nullptr && entry.ahead) return "a push";
@@ -164,6 +142,10 @@ void SendQueue::DropQueued() {
 
 absl::Status SendQueue::Flush() {
   if (std::exchange(copied_, 0) != 0) port_.queue_pair().RingDoorbell();
+  if (std::exchange(wants_proof_, false) && posted_ != end_) {
+    at(end_ - 1).signaled = true;
+    sends_since_signal_ = 0;
+  }
   while (posted_ != end_) {
     absl::InlinedVector<fabric::SendWorkRequest, kSendChainMax> chain;
     size_t count = std::min({size_t{end_ - posted_}, size_t{depth_ - outstanding()}, kSendChainMax});

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_CONNECTION_SEND_QUEUE_H_
 #define HAWSER_TRANSPORT_CONNECTION_SEND_QUEUE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,13 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "hawser/base/cursor_ring.h"
+#include "hawser/base/memcheck.h"
 #include "hawser/transport/clock/environment.h"
+#include "hawser/transport/connection/port.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/wire/message.h"
 
 namespace hawser::transport {
-
-class Port;
 
 // The owner of a SEND's memory.
 class SendOwner {
@@ -53,10 +54,12 @@ inline constexpr uint64_t kAheadBytesMax = 512 * 1024;
 //
 // Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
 // small message; it proves those before it. A SEND that the fabric copies has none, but it counts while
-// others wait for one: the SEND whose turn it is asks for a completion, and is not copied. No call waits for
-// it: it is the peer's response that says that a message has arrived, and a completion may come long after
-// that. Memory is another matter. A peer that answers what it has not received yet must not make us send
-// whatever the memory holds next, so a message is released only when its SEND, or a later one, has completed.
+// others wait for one: the SEND whose turn it is asks for a completion, and is not copied. What follows it in
+// the turn is queued behind it, and the last of that asks for a completion, too: when both have come, nothing
+// is unproved, and SENDs are copied again. No call waits for a completion: it is the peer's response that
+// says that a message has arrived, and a completion may come long after that. Memory is another matter. A
+// peer that answers what it has not received yet must not make us send whatever the memory holds next, so a
+// message is released only when its SEND, or a later one, has completed.
 class SendQueue {
  public:
   explicit SendQueue(Port& port) : port_(port) {}
@@ -79,7 +82,19 @@ class SendQueue {
   // A SEND whose bytes the fabric copies (fabric::QueuePair::PostInline()): their memory is the caller's
   // again, and no completion comes. It leaves with the next Flush(). False: it is to be queued as any other,
   // because others are queued before it, the fabric does not copy it, or it has to ask for a completion.
-  bool PostInline(absl::Span<const uint8_t> message);
+  bool PostInline(absl::Span<const uint8_t> message) {
+    if (!has_unproved()) [[likely]]
+      return Copy(message);
+    // The last one may have no signal. This one gets it, with a place, if its turn has come.
+    const bool counts = !at(end_ - 1).signaled;
+    if (posted_ != end_ || (counts && sends_since_signal_ + 1 >= signal_interval_)) {
+      wants_proof_ = wants_proof_ || message.size() <= copied_bytes_max_;
+      return false;
+    }
+    if (!Copy(message)) return false;
+    if (counts) ++sends_since_signal_;
+    return true;
+  }
   // There is a place to spare, and few bytes are on their way ahead of READs: whatever is sent next waits for
   // them.
   bool CanPushAhead(uint64_t bytes) const {
@@ -140,7 +155,16 @@ class SendQueue {
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey);
   // For PostInline(); with nothing queued.
-  bool Copy(absl::Span<const uint8_t> message);
+  bool Copy(absl::Span<const uint8_t> message) {
+    if (signal_all_) [[unlikely]]
+      return false;
+    ExpectInitialized(message.data(), message.size());
+    if (!port_.queue_pair().PostInline(message)) return false;
+    ++copied_;
+    copied_bytes_max_ = std::max(copied_bytes_max_, static_cast<uint16_t>(message.size()));
+    port_.FlushLater();
+    return true;
+  }
   Entry& at(uint32_t number) { return ring_[number]; }
   const Entry& at(uint32_t number) const { return ring_[number]; }
 
@@ -152,7 +176,9 @@ class SendQueue {
   uint32_t signal_interval_ = 1;
   uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
-  uint32_t copied_ = 0;  // Posted, and waiting for Flush(), with nothing queued before them.
+  bool wants_proof_ = false;       // Something was queued that would be copied if nothing were unproved.
+  uint16_t copied_bytes_max_ = 0;  // The fabric has copied as much.
+  uint32_t copied_ = 0;            // Posted, and waiting for Flush(), with nothing queued before them.
   // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
   // Flush().
   uint32_t proved_ = 0;

@@ -159,11 +159,7 @@ PollerStats Poller::stats() const {
 
 int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : now_ns_; }
 
-void Poller::AssertHeld() const {
-#ifndef NDEBUG
-  HAWSER_CHECK(Held(), "this code must run on its poller");
-#endif
-}
+void Poller::CheckHeld() const { HAWSER_CHECK(Held(), "this code must run on its poller"); }
 
 void Poller::Post(MailboxItem* item) {
   if (Held()) return item->Run();
@@ -291,11 +287,6 @@ void Poller::Dispatch(const fabric::Completion& completion) {
   // A destroyed connection cannot have a late completion: it was destroyed only after all its work requests
   // had completed.
   if (PollerClient* const client = clients_.Find(id.connection)) client->OnCompletion(id, completion);
-}
-
-void Poller::MarkForFlush(PollerClient* connection) {
-  AssertHeld();
-  clients_.MarkForFlush(connection);
 }
 
 // ---- Driving

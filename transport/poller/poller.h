@@ -104,7 +104,11 @@ class Poller final : public PollerServices {
   static std::optional<CalledOut::Call> CalledOutOnThisThread() {
     return PollerHold::CalledOutOnThisThread();
   }
-  void AssertHeld() const;
+  void AssertHeld() const {
+#ifndef NDEBUG
+    CheckHeld();
+#endif
+  }
 
   // While the sum is above zero, more than waiting threads depends on the poller (callbacks, a server's
   // requests), so its own thread resumes driving as soon as the last waiting thread leaves. Otherwise it
@@ -188,6 +192,8 @@ class Poller final : public PollerServices {
   ViolationCounts& violations() { return violations_; }
   const ViolationCounts& violations() const { return violations_; }
   MemoryQueue& memory_queue() { return memory_queue_; }
+  // As MessagePool::NewIncoming(), for this thread.
+  IncomingMessagePtr NewIncoming() { return cache_.NewIncoming(); }
   // How messages cross, for those who send and receive them to add to.
   MessageCounts& sent() { return sent_; }
   Count& sent_bytes() { return sent_bytes_; }
@@ -201,7 +207,10 @@ class Poller final : public PollerServices {
   // Destroys `connection`, which has nothing posted.
   void Drop(PollerClient* connection) { clients_.Drop(connection); }
   // Calls connection->Flush() at the end of this turn, once per turn and connection.
-  void MarkForFlush(PollerClient* connection);
+  void MarkForFlush(PollerClient* connection) {
+    AssertHeld();
+    clients_.MarkForFlush(connection);
+  }
   // Destroys `connection` at the end of this turn.
   void MarkClosed(PollerClient* connection) { clients_.MarkClosed(connection); }
   // Not yet destroyed.
@@ -210,6 +219,7 @@ class Poller final : public PollerServices {
  private:
   Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, ReadLedger& ledger,
          const PollerOptions& options, Environment& environment);
+  void CheckHeld() const;
   bool TryHold();
   void Release();
   size_t Turn();

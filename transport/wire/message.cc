@@ -205,6 +205,11 @@ absl::Span<const OutgoingMessage::Segment> OutgoingMessage::Finish() {
   return segments_;
 }
 
+uint32_t OutgoingMessage::FinishUsualOutside() {
+  if (has_attached() || !status_.ok() || Finish().size() != 1 || !is_in_head(segments_.front())) return 0;
+  return segments_.front().length_bytes;
+}
+
 capnp::_::StructBuilder OutgoingMessage::InitRootOutside(capnp::_::StructSize size) {
   return capnp::_::PointerHelpers<capnp::AnyPointer>::getInternalBuilder(
              builder().getRoot<capnp::AnyPointer>())

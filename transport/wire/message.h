@@ -121,7 +121,15 @@ class OutgoingMessage {
   };
   absl::Span<const Segment> Finish();
   absl::Span<const Segment> segments() const { return segments_; }
-  uint64_t body_bytes() const { return body_bytes_; }  // After Finish().
+  // Likewise, of the usual message: it can be sent, has one segment, in its head, and nothing attached.
+  // Returns body_bytes(); segments() are not set. 0: it is another one, for Finish().
+  uint32_t FinishUsual() {
+    if (!keeps_builder_ || !is_begun_ || !attached_.empty() || !status_.ok()) [[unlikely]]
+      return FinishUsualOutside();
+    body_bytes_ = capnp_layout::WordsInUse(*builder_, first_segment()) * sizeof(capnp::word);
+    return static_cast<uint32_t>(body_bytes_);
+  }
+  uint64_t body_bytes() const { return body_bytes_; }  // After Finish(), or FinishUsual().
   const Lease& head() const { return head_; }
   // The first segment, with the envelope right before it. The message has a head.
   uint8_t* body() const { return head_.data() + kHeadroom; }
@@ -155,6 +163,7 @@ class OutgoingMessage {
   void MakeBuilder();
   void MakeArena();  // With the first segment and a root of null; without effect if it is there.
   [[gnu::noinline]] capnp::_::StructBuilder InitRootOutside(capnp::_::StructSize size);
+  [[gnu::noinline]] uint32_t FinishUsualOutside();
   capnp::word* first_segment() const { return reinterpret_cast<capnp::word*>(body()); }
   void Retire();  // Nothing uses its memory before Revive(). After Reset().
   void Revive();
@@ -238,13 +247,16 @@ class IncomingMessage {
     length_bytes_ = length_bytes;
     envelope_ = envelope;
   }
-  // Copies the SEND at `data`, of at most kCopiedMax bytes. Returns the copy, aligned to 8; then `envelope`
-  // in it and the segments are set.
+  // Copies the SEND at `data`, of at most kCopiedMax bytes. Returns the copy, aligned to 8, for SetCopied().
   const uint8_t* Copy(const uint8_t* data, uint32_t length_bytes) {
     memcpy(copied_, data, length_bytes);
     return copied_;
   }
-  void SetEnvelope(absl::Span<const uint8_t> envelope) { envelope_ = envelope; }
+  // It is `envelope` and one segment, both in the copy.
+  void SetCopied(absl::Span<const uint8_t> envelope, const uint8_t* segment, uint32_t segment_bytes) {
+    envelope_ = envelope;
+    AddSegment(segment, segment_bytes);
+  }
   // The SEND, from SetReceived() until SetSink(). Otherwise empty.
   absl::Span<const uint8_t> received() const {
     if (!buffer_) return {};
@@ -378,6 +390,16 @@ class MessageCache {
       GiveBack();
     current_ = outer_;
     BufferCache::current_ = outer_ != nullptr ? &outer_->buffers_ : nullptr;
+  }
+
+  // As of the pool, on the thread that uses the cache.
+  IncomingMessagePtr NewIncoming() {
+    IncomingMessage* const message = incoming_;
+    if (message == nullptr) [[unlikely]]
+      return pool_.NewIncoming();
+    incoming_ = message->next_free_;
+    --incoming_kept_;
+    return IncomingMessagePtr(message);
   }
 
   // See BufferCache.

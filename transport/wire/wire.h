@@ -99,6 +99,12 @@ inline TableEntry DecodeTableEntry(const uint8_t* in) {
   return {LoadLittle64(in), LoadLittle32(in + 8), LoadLittle32(in + 12)};
 }
 
+// Everything before the envelope of a message of one inline segment.
+inline void EncodeUsualPrefix(const Header& header, uint32_t body_bytes, uint8_t* out) {
+  EncodeHeader(header, out);
+  EncodeTableEntry({.length_bytes = body_bytes}, out + kHeaderBytes);
+}
+
 void EncodeControlOp(const ControlOp& op, uint8_t* out);
 // The caller checks the code.
 ControlOp DecodeControlOp(const uint8_t* in);
