@@ -1,4 +1,6 @@
 // Small messages that the fabric copies when they are posted, and those that are queued.
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -79,6 +81,32 @@ TEST_F(InlineTest, NoMessageOvertakesAQueuedOne) {
   EXPECT_EQ(link.client_counts().sends, 2u);
   ASSERT_TRUE(world_.RunUntil([&] { return link.server.requests.size() == 3; }));
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(link.server.requests[i].id, calls[i].id);
+}
+
+// Otherwise one message that had to be queued would keep a connection under load from copying any other,
+// since in each batch it is some message's turn to ask for a completion.
+TEST_F(InlineTest, ABatchBehindAQueuedMessageIsFollowedByCopiedOnes) {
+  Link link(world_);
+  link.EchoAll();
+  const auto call_at_once = [&](std::vector<size_t> bodies) {
+    std::vector<PendingCall> calls(bodies.size());
+    world_.OnClient([&] {
+      for (size_t i = 0; i < bodies.size(); ++i) ASSERT_THAT(link.Send(calls[i], bodies[i]), IsOk());
+    });
+    ASSERT_TRUE(world_.RunUntil([&] {
+      return std::all_of(calls.begin(), calls.end(), [](const PendingCall& call) { return call.done(); });
+    }));
+    world_.Settle();
+  };
+  call_at_once({64});
+  std::vector<size_t> bodies(20, 64);
+  bodies[0] = 2000;
+  call_at_once(bodies);
+  EXPECT_EQ(link.client_counts().sends, 20u);
+  bodies[0] = 64;
+  call_at_once(bodies);
+  EXPECT_EQ(link.client_counts().sends, 20u);
+  EXPECT_EQ(link.client_counts().inline_sends, 21u);
 }
 
 // Otherwise a connection with small calls only would hold it for as long as these go on.

@@ -1,6 +1,7 @@
 #include "hawser/transport/connection/receive_ring.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -137,11 +138,6 @@ bool ReceiveRing::OnMemory(Shortage& why) {
   return filled;
 }
 
-fabric::ReceiveWorkRequest ReceiveRing::RequestOf(uint32_t number) const {
-  return {.wr_id = WorkId{port_.index(), WorkId::kReceive, number}.Encode(),
-          .buffer = {entries_[number].data(), buffer_bytes_, entries_[number].lkey()}};
-}
-
 bool ReceiveRing::Refill(Shortage& why) {
   BufferPool& pool = port_.poller().messages().buffers();
   // A connection needs its first receive to exist. So this waits for memory if the pool only has to unmap
@@ -156,12 +152,16 @@ bool ReceiveRing::Refill(Shortage& why) {
       std::partition(missing_.begin(), missing_.end(), [this](uint32_t number) { return !entries_[number]; });
       length = std::min<size_t>(length, put_back_);
     }
-    absl::InlinedVector<fabric::ReceiveWorkRequest, kReceiveChainMax> chain;
-    for (size_t count = 0; count < length; ++count) {
+    // Not initialized, and a plain array: this runs for each small message.
+    alignas(fabric::ReceiveWorkRequest) std::byte memory[kReceiveChainMax * sizeof(fabric::ReceiveWorkRequest)];
+    auto* const chain = reinterpret_cast<fabric::ReceiveWorkRequest*>(memory);
+    const uint64_t wr_id = WorkId{port_.index(), WorkId::kReceive, 0}.Encode();
+    size_t count = 0;
+    for (; count < length; ++count) {
       const uint32_t number = missing_[missing_.size() - 1 - count];
-      if (entries_[number]) {  // It was put back.
+      if (const Lease& entry = entries_[number]) {  // It was put back.
         --put_back_;
-        chain.push_back(RequestOf(number));
+        chain[count] = {wr_id | number, {entry.data(), buffer_bytes_, entry.lkey()}};
         continue;
       }
       Lease lease = pool.TryAcquire(buffer_bytes_, why);
@@ -176,21 +176,19 @@ bool ReceiveRing::Refill(Shortage& why) {
         exhausted = true;
         break;
       }
+      chain[count] = {wr_id | number, {lease.data(), buffer_bytes_, lease.lkey()}};
       entries_[number] = std::move(lease);
-      chain.push_back(RequestOf(number));
     }
-    if (!chain.empty()) {
-      absl::Status posted = port_.queue_pair().PostReceive(chain);
+    if (count != 0) {
+      absl::Status posted = port_.queue_pair().PostReceive({chain, count});
       if (!posted.ok()) {
         // None of them was posted, so their numbers stay in missing_.
-        for (size_t count = 0; count < chain.size(); ++count) {
-          entries_[missing_[missing_.size() - 1 - count]] = Lease();
-        }
+        for (size_t i = 0; i < count; ++i) entries_[missing_[missing_.size() - 1 - i]] = Lease();
         port_.Fail(absl::StatusCode::kInternal,
-                   absl::StrCat("posting ", chain.size(), " receives failed: ", posted.message()));
+                   absl::StrCat("posting ", count, " receives failed: ", posted.message()));
         return true;
       }
-      missing_.resize(missing_.size() - chain.size());
+      missing_.resize(missing_.size() - count);
     }
   }
   if (posted() >= wanted_) return true;

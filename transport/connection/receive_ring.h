@@ -99,7 +99,6 @@ class ReceiveRing final : public MemoryQueue::Waiter {
  private:
   bool OnMemory(Shortage& why) override;
   bool Refill(Shortage& why);
-  fabric::ReceiveWorkRequest RequestOf(uint32_t number) const;
   void DropPutBack();
   // `control_messages`: since the last refill.
   void Grow(uint32_t control_messages);

@@ -96,7 +96,7 @@ class Requester final : Inbound::Owner {
   }
   std::string Describe(const Slot& slot) const;
   // The slot that waits for it. Null: nothing wants it any more, or the connection has failed.
-  Slot* FindWaiting(const ParsedMessage& message) {
+  [[gnu::always_inline]] Slot* FindWaiting(const ParsedMessage& message) {
     const Header& header = message.header;
     Slot* const slot = slots_.Find(header.slot);
     if (slot == nullptr || (slot->state != State::kWaiting && slot->state != State::kAbandoned) ||

@@ -82,7 +82,7 @@ class Responder final : Inbound::Owner {
   }
   std::string Describe(const Slot& slot) const;
   // A request has come in its slot. Null: the connection has failed.
-  Slot* Begin(const Header& header) {
+  [[gnu::always_inline]] Slot* Begin(const Header& header) {
     // A slot that was never used is made by At().
     if (header.slot >= slots_.size()) [[unlikely]]
       return Refused(header);

@@ -1,7 +1,6 @@
 #ifndef HAWSER_TRANSPORT_CONNECTION_SEND_QUEUE_H_
 #define HAWSER_TRANSPORT_CONNECTION_SEND_QUEUE_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -82,13 +81,13 @@ class SendQueue {
   // A SEND whose bytes the fabric copies (fabric::QueuePair::PostInline()): their memory is the caller's
   // again, and no completion comes. It leaves with the next Flush(). False: it is to be queued as any other,
   // because others are queued before it, the fabric does not copy it, or it has to ask for a completion.
-  bool PostInline(absl::Span<const uint8_t> message) {
+  [[gnu::always_inline]] bool PostInline(absl::Span<const uint8_t> message) {
     if (!has_unproved()) [[likely]]
       return Copy(message);
     // The last one may have no signal. This one gets it, with a place, if its turn has come.
     const bool counts = !at(end_ - 1).signaled;
     if (posted_ != end_ || (counts && sends_since_signal_ + 1 >= signal_interval_)) {
-      wants_proof_ = wants_proof_ || message.size() <= copied_bytes_max_;
+      wants_proof_ = wants_proof_ || (copies_ && message.size() <= kCopiedMax);
       return false;
     }
     if (!Copy(message)) return false;
@@ -161,7 +160,7 @@ class SendQueue {
     ExpectInitialized(message.data(), message.size());
     if (!port_.queue_pair().PostInline(message)) return false;
     ++copied_;
-    copied_bytes_max_ = std::max(copied_bytes_max_, static_cast<uint16_t>(message.size()));
+    copies_ = true;
     port_.FlushLater();
     return true;
   }
@@ -176,9 +175,9 @@ class SendQueue {
   uint32_t signal_interval_ = 1;
   uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
-  bool wants_proof_ = false;       // Something was queued that would be copied if nothing were unproved.
-  uint16_t copied_bytes_max_ = 0;  // The fabric has copied as much.
-  uint32_t copied_ = 0;            // Posted, and waiting for Flush(), with nothing queued before them.
+  bool copies_ = false;       // The fabric has copied SENDs.
+  bool wants_proof_ = false;  // Something was queued that would be copied if nothing were unproved.
+  uint32_t copied_ = 0;       // Posted, and waiting for Flush(), with nothing queued before them.
   // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
   // Flush().
   uint32_t proved_ = 0;

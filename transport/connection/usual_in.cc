@@ -22,7 +22,11 @@ namespace hawser::transport {
   if (!message.envelope.empty() && message.envelope[0] != 0) [[unlikely]]
     OfferRequestBack(slot, *handler, whole);
   // The response was not announced, so no memory counts for it.
-  ReleaseRequest(slot);
+  if (slot.copied_request != nullptr) [[likely]] {
+    slot.copied_request.reset();
+  } else {
+    ReleaseRequest(slot);
+  }
   Move(slot, Event::kAnswered);
   free_.push_back(slot.number);
   return handler;

@@ -243,6 +243,13 @@ std::string Poller::WhyLate(int64_t due_ns) const {
   return text;
 }
 
+[[gnu::always_inline]] inline void Poller::Dispatch(const fabric::Completion& completion) {
+  const WorkId id = WorkId::Decode(completion.wr_id);
+  // A destroyed connection cannot have a late completion: it was destroyed only after all its work requests
+  // had completed.
+  if (PollerClient* const client = clients_.Find(id.connection)) client->OnCompletion(id, completion);
+}
+
 // A turn must be short: work requests are posted at its end, deadlines count from a clock that is rarely
 // read, and a peer that connects waits for the next turn. So a turn ends after kTurnNs, and takes few
 // completions at a time while their handlers are slow.
@@ -280,13 +287,6 @@ size_t Poller::TakeCompletions() {
     if (more_waiting_ && taken % PollerClient::kLongQueue == 0) clients_.FlushLongQueues();
   } while (more_waiting_ && taken < kBatch);
   return taken;
-}
-
-void Poller::Dispatch(const fabric::Completion& completion) {
-  const WorkId id = WorkId::Decode(completion.wr_id);
-  // A destroyed connection cannot have a late completion: it was destroyed only after all its work requests
-  // had completed.
-  if (PollerClient* const client = clients_.Find(id.connection)) client->OnCompletion(id, completion);
 }
 
 // ---- Driving

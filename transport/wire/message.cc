@@ -56,7 +56,7 @@ void OutgoingMessage::MakeBuilder() {
 
 void OutgoingMessage::MakeArena() { builder_->getRoot<capnp::AnyPointer>(); }
 
-void OutgoingMessage::Reset() {
+[[gnu::always_inline]] inline void OutgoingMessage::Reset() {
   // The first segment must be zeros when it is used again. Only the bytes that were used are cleared. Their
   // number is read again here, because building may continue after Finish().
   const uint64_t words = keeps_builder_ ? capnp_layout::WordsInUse(*builder_, first_segment()) : 0;
@@ -84,7 +84,7 @@ void OutgoingMessage::Reset() {
   }
 }
 
-void OutgoingMessage::Retire() {
+[[gnu::always_inline]] inline void OutgoingMessage::Retire() {
   if (!head_) return;
   if constexpr (kOverwritesRetiredMemory) {
     // Revive() overwrites the bytes that Reset() failed to clear; other builds would hand them out.
@@ -253,22 +253,22 @@ class IncomingMessage::Reader final : public capnp::MessageReader {
   const IncomingMessage* const message_;
 };
 
-IncomingMessage::~IncomingMessage() {
-  Reset();
-  if (reader_ != nullptr) reader_->~MessageReader();
-}
-
-void IncomingMessage::Reset() {
-  if (is_read_ && !keeps_reader_) {
+[[gnu::always_inline]] inline void IncomingMessage::Reset() {
+  if (is_read_ && !keeps_reader_) [[unlikely]] {
     reader_->~MessageReader();
     reader_ = nullptr;
   }
   is_read_ = false;
-  buffer_ = Lease();
+  if (buffer_) buffer_ = Lease();
   if (has_sink_) DropSink();
   envelope_ = {};
   segments_.clear();
   body_bytes_ = 0;
+}
+
+IncomingMessage::~IncomingMessage() {
+  Reset();
+  if (reader_ != nullptr) reader_->~MessageReader();
 }
 
 void IncomingMessage::SetSink(Lease sink) {

@@ -41,6 +41,12 @@ bool MaySet(const FrameHeader& header, bool takes_pushes) {
          (header.status == 0 || header.kind == FrameKind::kNak);
 }
 
+// A SEND that asks for an acknowledgement at most.
+bool IsPlainSend(const FrameHeader& header) {
+  return header.kind == FrameKind::kSend &&
+         ((header.flags & ~kAckRequestedFlag) | header.status | header.reserved) == 0;
+}
+
 }  // namespace
 
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
@@ -162,8 +168,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
     const uint32_t acknowledged_before = send_queue_.acknowledged();
     if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
     const uint8_t* const payload = next + sizeof(FrameHeader);
-    if (header_.kind == FrameKind::kSend && MaySet(header_, takes_pushes_) &&
-        header_.length_bytes <= static_cast<size_t>(end - payload) &&
+    if (IsPlainSend(header_) && header_.length_bytes <= static_cast<size_t>(end - payload) &&
         receive_queue_.TakeSend(header_, payload)) [[likely]] {
       payload_ = FrameKind::kSend;
       is_pushed_to_ = std::exchange(push_followed_, false);
