@@ -85,6 +85,11 @@ void Connection::OnConnectFailed(const absl::Status& why, absl::string_view priv
 
 void Connection::OnDisconnected(const absl::Status& why) { Fail(why); }
 
+absl::Status Connection::WhyNotReady() const {
+  return !why_closed_.ok() ? why_closed_
+                           : absl::UnavailableError(absl::StrCat("connection to ", peer_, " is not ready"));
+}
+
 void Connection::Cancel(ExchangeId id) {
   poller_.AssertHeld();
   if (carries_traffic() && parts_.requester != nullptr) parts_.requester->Cancel(id);

@@ -161,6 +161,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
                                           ConnectionObserver& observer, RequestHandler* handler,
                                           uint32_t features, const Security& security);
   bool is_ready() const { return opening_ == nullptr; }
+  absl::Status WhyNotReady() const;
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   // The usual message (usual_in.cc): a small request or response on a connection in use. False: it is another
   // one.

@@ -65,12 +65,12 @@ void Requester::OnResponse(const ParsedMessage& message, Lease&& buffer, uint32_
     Move(*slot, Event::kAnnounced);
     return inbounds_.Fetch(slot->response, message);
   }
-  Refuse(*slot, message, fit);
+  Refuse(*slot, message.inline_bytes, message.remote_bytes, fit);
 }
 
-void Requester::Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit) {
-  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
-  if (message.remote_bytes != 0) OweRelease(slot);
+void Requester::Refuse(Slot& slot, uint64_t inline_bytes, uint64_t remote_bytes, Inbounds::Fit fit) {
+  const uint64_t body_bytes = inline_bytes + remote_bytes;
+  if (remote_bytes != 0) OweRelease(slot);
   Deliver(slot, Event::kAnswered,
           absl::ResourceExhaustedError(
               fit == Inbounds::Fit::kTooLarge
@@ -81,8 +81,8 @@ void Requester::Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit f
                                  "BufferPoolOptions::limit_bytes")));
 }
 
-void Requester::FailUnexpected(const Header& header) {
-  port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", header.generation, " of slot ", header.slot,
+void Requester::FailUnexpected(uint16_t slot, uint32_t generation) {
+  port_.Fail(Violation::kSlot, absl::StrCat("answered exchange ", generation, " of slot ", slot,
                                             ", which is not waiting for an answer"));
 }
 

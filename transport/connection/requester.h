@@ -101,7 +101,7 @@ class Requester final : Inbound::Owner {
     Slot* const slot = slots_.Find(header.slot);
     if (slot == nullptr || (slot->state != State::kWaiting && slot->state != State::kAbandoned) ||
         slot->generation != header.generation) [[unlikely]] {
-      FailUnexpected(header);
+      FailUnexpected(header.slot, header.generation);
       return nullptr;
     }
     HAWSER_PROBE(response_received, port_.number(), header.slot, header.generation, slot->handler);
@@ -112,8 +112,12 @@ class Requester final : Inbound::Owner {
     Free(*slot, Event::kAnswered);
     return nullptr;
   }
-  void FailUnexpected(const Header& header);
-  void Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit);
+  void FailUnexpected(uint16_t slot, uint32_t generation);
+  void Refuse(Slot& slot, uint64_t inline_bytes, uint64_t remote_bytes, Inbounds::Fit fit);
+  // See Outbounds::Post(). `header` by value: so that of the usual message needs no memory.
+  [[gnu::noinline]] Outbound* PostOther(Header header, OutgoingMessagePtr& request, absl::Status& why) {
+    return outbounds_.Post(header, request, why);
+  }
   void TakeCredits(uint16_t given);
   void GiveUp(Slot& slot, const absl::Status& why);
   // `how`: the event that frees the slot, kAnswered or kRead.

@@ -30,16 +30,16 @@ std::string Responder::Describe(const Slot& slot) const {
   return absl::StrCat("slot ", slot.number, " of ", slots_.size(), ", connection to ", port_.peer(), ",");
 }
 
-Responder::Slot* Responder::Refused(const Header& header) {
-  if (header.slot >= slots_.size()) {
-    port_.Fail(Violation::kSlot, absl::StrCat("used slot ", header.slot, " of ", slots_.size()));
+Responder::Slot* Responder::FailForSlot(uint16_t index, uint32_t generation) {
+  if (index >= slots_.size()) {
+    port_.Fail(Violation::kSlot, absl::StrCat("used slot ", index, " of ", slots_.size()));
     return nullptr;
   }
-  const Slot& slot = slots_.At(header.slot);
+  const Slot& slot = slots_.At(index);
   port_.Fail(Violation::kSlot, slot.state != State::kFree && slot.state != State::kGranted
-                                   ? absl::StrCat("sent a request in slot ", header.slot, ", which is busy")
-                                   : absl::StrCat("sent generation ", header.generation, " of slot ",
-                                                  header.slot, ", expected was ", slot.generation + 1));
+                                   ? absl::StrCat("sent a request in slot ", index, ", which is busy")
+                                   : absl::StrCat("sent generation ", generation, " of slot ", index,
+                                                  ", expected was ", slot.generation + 1));
   return nullptr;
 }
 
@@ -65,11 +65,10 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
     if (port_.carries_traffic()) RefuseInTime(slot, header.timeout_us);
     return;
   }
-  Refuse(slot, message, fit);
+  Refuse(slot, message.inline_bytes + message.remote_bytes, fit);
 }
 
-void Responder::Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit) {
-  const uint64_t body_bytes = message.inline_bytes + message.remote_bytes;
+void Responder::Refuse(Slot& slot, uint64_t body_bytes, Inbounds::Fit fit) {
   if (fit == Inbounds::Fit::kTooLarge) {
     return Refuse(slot, absl::InvalidArgumentError(absl::StrCat(
                             "the request has ", body_bytes, " bytes, the server takes at most ",
@@ -106,7 +105,7 @@ void Responder::Refuse(Slot& slot, const absl::Status& why) {
   handler_.OnBadRequest(IdOf(slot), why);
 }
 
-absl::Status Responder::RespondOtherwise(Slot& slot, Header& header, OutgoingMessagePtr& response) {
+absl::Status Responder::RespondOtherwise(Slot& slot, Header header, OutgoingMessagePtr& response) {
   absl::Status why;
   Outbound* const posted = outbounds_.Post(header, response, why, slot.ends_rkey);
   if (!port_.carries_traffic()) return absl::OkStatus();

@@ -85,11 +85,11 @@ class Responder final : Inbound::Owner {
   [[gnu::always_inline]] Slot* Begin(const Header& header) {
     // A slot that was never used is made by At().
     if (header.slot >= slots_.size()) [[unlikely]]
-      return Refused(header);
+      return FailForSlot(header.slot, header.generation);
     Slot& slot = slots_.At(header.slot);
     if ((slot.state != State::kFree && slot.state != State::kGranted) ||
         header.generation != slot.generation + 1) [[unlikely]] {
-      return Refused(header);
+      return FailForSlot(header.slot, header.generation);
     }
     if (const absl::Status status = credits_.OnRequest(header.credits, unanswered() + 1); !status.ok())
         [[unlikely]] {
@@ -115,15 +115,16 @@ class Responder final : Inbound::Owner {
   }
   // Fails the connection for a request that came in a slot which does not exist, is busy, or has had it.
   // Null.
-  Slot* Refused(const Header& header);
+  Slot* FailForSlot(uint16_t index, uint32_t generation);
   bool FailForCredits(const absl::Status& why);
   void Run(Slot& slot, Event how, IncomingMessagePtr request) {
     Move(slot, how);
     handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);
   }
   // Of a response that is not the usual one, or cannot be sent as such.
-  absl::Status RespondOtherwise(Slot& slot, Header& header, OutgoingMessagePtr& response);
-  void Refuse(Slot& slot, const ParsedMessage& message, Inbounds::Fit fit);
+  // `header` by value: so that of the usual response needs no memory.
+  [[gnu::noinline]] absl::Status RespondOtherwise(Slot& slot, Header header, OutgoingMessagePtr& response);
+  void Refuse(Slot& slot, uint64_t body_bytes, Inbounds::Fit fit);
   void Refuse(Slot& slot, const absl::Status& why);
   // A request that waits for memory is refused before its deadline, so that the caller gets the reason.
   void RefuseInTime(Slot& slot, uint32_t timeout_us);

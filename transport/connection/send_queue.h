@@ -154,14 +154,13 @@ class SendQueue {
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey);
   // For PostInline(); with nothing queued.
-  bool Copy(absl::Span<const uint8_t> message) {
+  [[gnu::always_inline]] bool Copy(absl::Span<const uint8_t> message) {
     if (signal_all_) [[unlikely]]
       return false;
     ExpectInitialized(message.data(), message.size());
     if (!port_.queue_pair().PostInline(message)) return false;
-    ++copied_;
     copies_ = true;
-    port_.FlushLater();
+    if (copied_++ == 0) port_.FlushLater();
     return true;
   }
   Entry& at(uint32_t number) { return ring_[number]; }

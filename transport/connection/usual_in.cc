@@ -14,7 +14,7 @@ namespace hawser::transport {
   if (found == nullptr) return nullptr;
   Slot& slot = *found;
   if (message.inline_bytes > port_.options().message_bytes_max) [[unlikely]] {
-    Refuse(slot, message, Inbounds::Fit::kTooLarge);
+    Refuse(slot, message.inline_bytes, 0, Inbounds::Fit::kTooLarge);
     return nullptr;
   }
   port_.poller().received().whole.Add();
@@ -38,7 +38,7 @@ namespace hawser::transport {
   if (slot == nullptr) [[unlikely]]
     return;
   if (message.inline_bytes > port_.options().message_bytes_max) [[unlikely]]
-    return Refuse(*slot, message, Inbounds::Fit::kTooLarge);
+    return Refuse(*slot, message.inline_bytes, Inbounds::Fit::kTooLarge);
   port_.poller().received().whole.Add();
   Run(*slot, Event::kWhole, std::move(whole));
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/probe.h"
 #include "hawser/transport/connection/connection.h"
@@ -57,7 +56,7 @@ uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
     slot.copied_request = std::move(request);
   } else {
     absl::Status why;
-    Outbound* const posted = outbounds_.Post(header, request, why);
+    Outbound* const posted = PostOther(header, request, why);
     if (posted == nullptr) return why;
     slot.request = posted;
   }
@@ -80,10 +79,8 @@ uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
 absl::StatusOr<ExchangeId> Connection::SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,
                                                    ResponseHandler& handler) {
   poller_.AssertHeld();
-  if (state_ != State::kReady || parts_.requester == nullptr) [[unlikely]] {
-    return !why_closed_.ok() ? why_closed_
-                             : absl::UnavailableError(absl::StrCat("connection to ", peer_, " is not ready"));
-  }
+  if (state_ != State::kReady || parts_.requester == nullptr) [[unlikely]]
+    return WhyNotReady();
   return parts_.requester->Send(request, deadline_ns, handler);
 }
 
