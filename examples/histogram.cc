@@ -37,9 +37,9 @@ std::string Readable(absl::Duration latency) {
 
 Histogram::Histogram() : buckets_(BucketOf(kLimit) + 1) {}
 
-void Histogram::Add(absl::Duration latency) {
-  int64_t ns = std::max<int64_t>(absl::ToInt64Nanoseconds(latency), 0);
-  ++buckets_[BucketOf(std::min<uint64_t>(ns, kLimit))];
+void Histogram::AddNs(int64_t latency_ns) {
+  const uint64_t ns = std::max<int64_t>(latency_ns, 0);
+  ++buckets_[BucketOf(std::min(ns, kLimit))];
   ++count_;
 }
 

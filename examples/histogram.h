@@ -18,7 +18,8 @@ class Histogram {
   Histogram();
 
   // From 0 to 2^40 ns (18 minutes). A larger latency counts as 2^40 ns.
-  void Add(absl::Duration latency);
+  void Add(absl::Duration latency) { AddNs(absl::ToInt64Nanoseconds(latency)); }
+  void AddNs(int64_t latency_ns);
   void Merge(const Histogram& other);
 
   uint64_t count() const { return count_; }

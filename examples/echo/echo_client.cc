@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -39,15 +40,17 @@ capnp::Data::Reader Bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
+absl::string_view Text(capnp::Data::Reader bytes) {
+  return {reinterpret_cast<const char*>(bytes.begin()), bytes.size()};
+}
+
 // Makes one call and waits for it.
 absl::Status EchoOnce(const echo::EchoStub& stub, const std::string& message) {
   auto call = stub.Echo();
   call.request().setMessage(Bytes(message));
   auto reply = call.Send().Wait();
   if (!reply.ok()) return reply.status();
-  const capnp::Data::Reader answer = (*reply)->getMessage();
-  std::cout.write(reinterpret_cast<const char*>(answer.begin()), static_cast<std::streamsize>(answer.size()));
-  std::cout << std::endl;
+  std::cout << Text((*reply)->getMessage()) << std::endl;
   return absl::OkStatus();
 }
 
@@ -68,14 +71,14 @@ examples::Worker Work(echo::EchoStub stub, Load* load) {
   examples::Histogram latencies;
   absl::Status status;
   while (status.ok() && load->left.fetch_sub(1) > 0) {
-    const absl::Time start = absl::Now();
+    const int64_t start_ns = absl::GetCurrentTimeNanos();
     auto call = stub.Echo();
     call.request().setMessage(Bytes(load->message));
     auto echo = call.Send();
     auto reply = co_await std::move(echo);
-    latencies.Add(absl::Now() - start);
+    latencies.AddNs(absl::GetCurrentTimeNanos() - start_ns);
     status = reply.status();
-    if (status.ok() && (*reply)->getMessage() != Bytes(load->message)) {
+    if (status.ok() && Text((*reply)->getMessage()) != load->message) {
       status = absl::DataLossError("the answer is not what was sent");
     }
   }
