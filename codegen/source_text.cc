@@ -36,7 +36,7 @@ std::string AddMethods(const InterfaceModel& interface) {
   for (const MethodModel& method : interface.methods) {
     std::string invoke =
         absl::StrCat("    return ::hawser::InvokeHandler<", method.params, ", ", method.results, ">(");
-    absl::string_view arguments = "context, [&](auto request, auto reply) {\n";
+    absl::string_view arguments = "context, [&](const auto& request, const auto& reply) {\n";
     bool fits = invoke.size() + arguments.size() <= kColumns + 1;
     absl::StrAppend(&text, "  table.Add(", interface.stub, "::", method.descriptor,
                     ", this, [](void* self, ::hawser::ServerContext& context) {\n",  //

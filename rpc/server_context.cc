@@ -12,7 +12,6 @@
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/no_channel.h"
-#include "hawser/rpc/wire/read_limits.h"
 #include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/runtime.h"
 
@@ -40,21 +39,7 @@ constexpr size_t kRegisteredCopyMin = 1024;
 
 }  // namespace
 
-capnp::AnyPointer::Reader ServerContext::request_root() {
-  return internal::Root(call_->request(), call_->connection().serving().read);
-}
-
-capnp::_::StructReader ServerContext::request_struct() {
-  return internal::ReadRootStruct(call_->request(), call_->connection().serving().read);
-}
-
-capnp::AnyPointer::Builder ServerContext::reply_root() {
-  return call_->reply().builder().getRoot<capnp::AnyPointer>();
-}
-
-capnp::_::StructBuilder ServerContext::reply_struct(capnp::_::StructSize size) {
-  return call_->reply().InitRootStruct(size);
-}
+void ServerContext::MakeReply() { reply_ = call_->connection().poller().messages().NewOutgoing(); }
 
 CallOptions CallOptions::For(ServerContext& context) {
   CallOptions options;
@@ -72,7 +57,7 @@ void ServerContext::OnCancel(absl::AnyInvocable<void()> callback) { call_->OnCan
 
 const Method& ServerContext::method() const { return call_->method(); }
 
-MetadataView ServerContext::metadata() const { return internal::MetadataOfRequest(call_->request()); }
+MetadataView ServerContext::metadata() const { return internal::MetadataOfRequest(*request_); }
 
 Metadata& ServerContext::reply_metadata() { return call_->reply_metadata(); }
 
@@ -107,7 +92,7 @@ KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) {
   if (bytes.size() == 0) return {};
   const size_t padded = (bytes.size() + 7) & ~size_t{7};
   const uint64_t memory_max = bytes.size() + bytes.size() / 4 + kKeptBeside;
-  transport::IncomingMessage& request = call_->request();
+  transport::IncomingMessage& request = *request_;
   const absl::Span<const uint8_t> sink = request.sink_bytes();
   const bool in_sink = bytes.begin() >= sink.data() && bytes.begin() + padded <= sink.data() + sink.size();
   // Attach() would copy other values each time.
@@ -143,7 +128,7 @@ KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) {
 
 std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
 
-uint64_t ServerContext::request_memory_bytes() const { return call_->request().memory_bytes(); }
+uint64_t ServerContext::request_memory_bytes() const { return request_->memory_bytes(); }
 
 absl::StatusOr<Buffer> ServerContext::AllocateBuffer(size_t size_bytes) {
   internal::ServingConnection& connection = call_->connection();
@@ -160,7 +145,7 @@ capnp::Orphan<capnp::Data> ServerContext::Attach(Buffer buffer) {
 
 capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
                                                  std::shared_ptr<const void> owner) {
-  return call_->reply().Attach(bytes, std::move(owner));
+  return reply_message().Attach(bytes, std::move(owner));
 }
 
 DeferredCall::~DeferredCall() {

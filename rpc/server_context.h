@@ -20,15 +20,17 @@
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
+#include "hawser/rpc/options.h"
 #include "hawser/rpc/trace.h"
+#include "hawser/rpc/wire/read_limits.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/transport/wire/message.h"
 
 namespace hawser {
 
 class Channel;
 class DeferredCall;
 class ServerContext;
-struct CallOptions;
 
 namespace internal {
 // The status for the exception that is being handled, which the handler of this call threw: see
@@ -175,14 +177,25 @@ class ServerContext {
   friend class DeferredCall;
   friend struct CallOptions;
   friend class Sleep;
-  explicit ServerContext(internal::ServerCall* call) : call_(call) {}
+  ServerContext(internal::ServerCall* call, const ReadLimits& limits) : call_(call), limits_(limits) {}
 
-  capnp::AnyPointer::Reader request_root();
-  capnp::_::StructReader request_struct();
-  capnp::AnyPointer::Builder reply_root();
-  capnp::_::StructBuilder reply_struct(capnp::_::StructSize size);
+  capnp::AnyPointer::Reader request_root() { return internal::Root(*request_, limits_); }
+  capnp::_::StructReader request_struct() { return internal::ReadRootStruct(*request_, limits_); }
+  capnp::AnyPointer::Builder reply_root() { return reply_message().builder().getRoot<capnp::AnyPointer>(); }
+  capnp::_::StructBuilder reply_struct(capnp::_::StructSize size) {
+    return reply_message().InitRootStruct(size);
+  }
+  transport::OutgoingMessage& reply_message() {
+    if (reply_ == nullptr) [[unlikely]]
+      MakeReply();
+    return *reply_;
+  }
+  [[gnu::noinline]] void MakeReply();
 
   internal::ServerCall* const call_;
+  const ReadLimits& limits_;
+  transport::IncomingMessage* request_ = nullptr;  // Null: the ServerCall is free.
+  transport::OutgoingMessagePtr reply_;
 };
 
 // The duty to answer one call, and the right to. Move-only; destroyed unanswered it answers Internal.

@@ -26,14 +26,18 @@ class MethodFinder {
   // and `counters` in each call.
   ServedMethod Find(const std::shared_ptr<const Serving>& serving, ServingCounters& counters,
                     uint64_t interface_id, uint16_t ordinal) {
-    if (last_found_.entry != nullptr && last_found_.entry->method->ordinal == ordinal &&
-        last_found_.entry->method->interface_id == interface_id) {
-      return last_found_;
-    }
+    if (IsLast(interface_id, ordinal)) return last_found_;
     const MethodTable::Entry* const found = serving->methods.Find(interface_id, ordinal);
     if (found == nullptr) return {};
     return last_found_ = {found, &counters.ForMethod(found->index)};
   }
+
+  // Find() has found this one last.
+  bool IsLast(uint64_t interface_id, uint16_t ordinal) const {
+    return last_found_.entry != nullptr && last_found_.entry->method->ordinal == ordinal &&
+           last_found_.entry->method->interface_id == interface_id;
+  }
+  const ServedMethod& last() const { return last_found_; }
 
   // The error for a method that `serving` has not. Says what there is, if callers may know that.
   static absl::Status Unimplemented(const Serving& serving, uint64_t interface_id, uint16_t ordinal);

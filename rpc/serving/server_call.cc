@@ -54,32 +54,16 @@ class ServerCall::Ticket {
   ServerCall* call_;
 };
 
-void ServerCall::Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
-                       transport::IncomingMessagePtr&& request, int64_t deadline_ns) {
-  id_ = id;
-  entry_ = &entry;
-  counts_ = &counts;
-  request_ = request.get();
-  own_request_ = std::move(request);
-  started_ns_ = connection_.poller().now_ns();
-  deadline_ns_ = deadline_ns;
-  refs_.store(1, std::memory_order_relaxed);
+void ServerCall::Start() {
   if (RunsOnExecutor()) return StartOnExecutor();
-  absl::Status status = CallHandlerHere();
-  if (deferred_) [[unlikely]]
-    return HandlerHasDeferred(std::move(status));
-  FinishHere(status);
+  const bool offered = connection_.serving().gate != nullptr;
+  HandlerReturnedHere(
+      Enclosed(offered ? transport::kOfferedHandler : transport::kHandler, [this] { return CallHandler(); }));
 }
 
-[[gnu::always_inline]] inline absl::Status ServerCall::CallHandlerHere() {
-  const char* const method = entry_->method->name;
-  const bool offered = connection_.serving().gate != nullptr;
-  const transport::Poller::CallOut out(
-      connection_.poller(), offered ? transport::kOfferedHandler : transport::kHandler, method, CallIdOf());
-  HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, method);
-  absl::Status status = CallHandler();
-  HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, method);
-  return status;
+void ServerCall::HandlerReturnedHere(absl::Status status) {
+  if (deferred_) return HandlerHasDeferred(std::move(status));
+  FinishHere(status);
 }
 
 void ServerCall::StartOnExecutor() {
@@ -90,8 +74,6 @@ void ServerCall::StartOnExecutor() {
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
   CallUser("the executor, given", method, [&] { connection_.serving().executor(Ticket(this)); });
 }
-
-transport::CallId ServerCall::CallIdOf() const { return {connection_.number(), id_.slot, id_.generation}; }
 
 std::string ServerCall::Id() const { return transport::ToString(CallIdOf()); }
 
@@ -135,14 +117,14 @@ void ServerCall::ResetMore() {
   returned_ns_.store(0, std::memory_order_relaxed);
   answered_.store(false, std::memory_order_relaxed);
   stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
+  refs_.store(1, std::memory_order_relaxed);
   cancel_.Reset();
 }
 
 // ---- The handler and its end.
 
-[[gnu::always_inline]] inline absl::Status ServerCall::CallHandler() {
-  if (!connection_.serving().plain || is_traced_ || AnyCallMayHaveTrace()) [[unlikely]]
-    return CallEnclosedHandler();
+absl::Status ServerCall::CallHandler() {
+  if (!connection_.serving().plain || is_traced_ || AnyCallMayHaveTrace()) return CallEnclosedHandler();
   return RunHandler();
 }
 
@@ -154,15 +136,17 @@ absl::Status ServerCall::CallEnclosedHandler() {
   if (gate != nullptr && !gate->Enter()) return closed();
   if (is_traced_ || AnyCallMayHaveTrace()) {
     const int64_t age_ns = connection_.poller().environment().NowNs() - started_ns_;
-    interception_.Adopt(BeginServerSpan(method(), connection_.peer_address(), MetadataOfRequest(*request_),
-                                        absl::Nanoseconds(age_ns), trace_));
+    interception_.Adopt(BeginServerSpan(method(), connection_.peer_address(),
+                                        MetadataOfRequest(*context_.request_), absl::Nanoseconds(age_ns),
+                                        trace_));
   }
   const TraceScope trace(trace_);
   absl::Status status;
   if (!serving.interceptors.empty()) {
-    status = interception_.Begin(
-        serving.interceptors, {Interceptor::Side::kServer, method(), connection_.peer_address(),
-                               connection_.peer_identity(), MetadataOfRequest(*request_), reply_metadata()});
+    status =
+        interception_.Begin(serving.interceptors, {Interceptor::Side::kServer, method(),
+                                                   connection_.peer_address(), connection_.peer_identity(),
+                                                   MetadataOfRequest(*context_.request_), reply_metadata()});
     // An interceptor may have destroyed the channel, and with it the service.
     if (status.ok() && gate != nullptr && gate->closed()) status = closed();
   }
@@ -183,14 +167,6 @@ absl::Status ServerCall::Authorize() const {
         LogSeverity::kError, method().name,
         absl::StrCat(absl::string_view(thrown.message()), "; asked about ", method().name, ", ", Name()));
     return absl::InternalError(absl::StrCat(method().name, " was not run: ServerOptions::authorize threw"));
-  }
-}
-
-inline absl::Status ServerCall::RunHandler() {
-  try {
-    return entry_->handler(entry_->self, context_);
-  } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
-    return StatusOfHandlersException(context_);
   }
 }
 
@@ -223,10 +199,9 @@ void ServerCall::Finish(absl::Status status) {
   Post(&answer_item_);
 }
 
-[[gnu::always_inline]] inline void ServerCall::FinishHere(const absl::Status& status) {
+void ServerCall::FinishHere(const absl::Status& status) {
   connection_.Answer(*this, status);
-  if (refs_.load(std::memory_order_acquire) == 1) [[likely]]
-    return connection_.Recycle(*this);
+  if (refs_.load(std::memory_order_acquire) == 1) return connection_.Recycle(*this);
   cancel_.Forget();  // The OnCancel() callback is due, and must not start any more.
   Unref();
 }
@@ -277,11 +252,6 @@ void ServerCall::Unref() {
 void ServerCall::RunRecycle() { connection_.Recycle(*this); }
 
 // ---- Request and reply.
-
-transport::OutgoingMessage& ServerCall::reply() {
-  if (reply_ == nullptr) reply_ = connection_.poller().messages().NewOutgoing();
-  return *reply_;
-}
 
 Metadata& ServerCall::reply_metadata() {
   NoteMore();

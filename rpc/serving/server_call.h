@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/base/probe.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method_table.h"
 #include "hawser/rpc/server_context.h"
@@ -41,7 +42,7 @@ class ServerCall {
  public:
   explicit ServerCall(ServingConnection& connection)
       : connection_(connection),
-        context_(this),
+        context_(this, connection.serving().read),
         answer_item_(this),
         recycle_item_(this),
         cancel_item_(this) {}
@@ -50,9 +51,26 @@ class ServerCall {
 
   // ---- For the connection, on the poller.
 
-  // Runs the handler, here or on the executor.
-  void Start(transport::ExchangeId id, const MethodTable::Entry& entry, MethodCounts& counts,
-             transport::IncomingMessagePtr&& request, int64_t deadline_ns);
+  // Takes the request.
+  [[gnu::always_inline]] void Take(transport::ExchangeId id, const MethodTable::Entry& entry,
+                                   MethodCounts& counts, transport::IncomingMessagePtr& request,
+                                   int64_t deadline_ns) {
+    id_ = id;
+    entry_ = &entry;
+    counts_ = &counts;
+    context_.request_ = request.get();
+    own_request_.swap(request);
+    started_ns_ = connection_.poller().now_ns();
+    deadline_ns_ = deadline_ns;
+  }
+  // Then runs the handler, here or on the executor.
+  void Start();
+  // The usual one: it runs here, with nothing around it (Serving::plain, and no trace). Then, if is_usual()
+  // has become false or the status is not OK, HandlerReturnedHere() follows.
+  [[gnu::always_inline]] absl::Status RunUsual();
+  void HandlerReturnedHere(absl::Status status);
+  // A handler that has returned has a request and a reply, and that is all.
+  bool is_usual() const { return !has_more_; }
   // Before Start(): the request comes with a trace.
   void NoteTrace() {
     NoteMore();
@@ -69,7 +87,7 @@ class ServerCall {
   void RunOnCancel();
   transport::ExchangeId id() const { return id_; }
   const Method& method() const { return *entry_->method; }
-  transport::CallId CallIdOf() const;
+  transport::CallId CallIdOf() const { return {connection_.number(), id_.slot, id_.generation}; }
   // "12:3.17", see ServerContext::call_id().
   std::string Id() const;
   // "call 12:3.17 of tcp://10.0.0.7:51234", for the log.
@@ -80,7 +98,7 @@ class ServerCall {
   int64_t started_ns() const { return started_ns_; }
   int64_t deadline_ns() const { return deadline_ns_; }  // kNever: none.
   MethodCounts* counts() const { return counts_; }
-  uint64_t request_bytes() const { return request_->body_bytes(); }
+  uint64_t request_bytes() const { return context_.request_->body_bytes(); }
   // Where the time of a call that has taken `all_ns` went. Without an executor it has waited for the handlers
   // that the poller ran before it in the same turn, until `poller_free_ns`: ServingCounters::handler_end_ns
   // before its own end.
@@ -88,31 +106,29 @@ class ServerCall {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
   Times TimesOf(int64_t all_ns, int64_t poller_free_ns) const;
+  void MakeReply() { context_.reply_ = connection_.poller().messages().NewOutgoing(); }
   // Not null: made, if the handler has not looked at it. Sending it empties this.
   transport::OutgoingMessagePtr& MadeReply() {
-    if (reply_ == nullptr) [[unlikely]]
-      reply();
-    return reply_;
+    context_.reply_message();
+    return context_.reply_;
   }
   // Its memory is free for the error that takes its place.
-  void DropReply() { reply_.reset(); }
+  void DropReply() { context_.reply_.reset(); }
   // nullptr: the answer has none.
   const Metadata* metadata_to_send() const { return errs_after_defer_ ? nullptr : reply_metadata_.get(); }
-  // From Reset() to Start().
-  bool is_free() const { return request_ == nullptr; }
+  // From Reset() to Take().
+  bool is_free() const { return context_.request_ == nullptr; }
   // Returns it to its initial state.
-  void Reset() {
-    request_ = nullptr;
+  [[gnu::always_inline]] void Reset() {
+    context_.request_ = nullptr;
     own_request_.reset();
-    reply_.reset();
+    context_.reply_.reset();
     if (has_more_) [[unlikely]]
       ResetMore();
   }
 
   // ---- For ServerContext and DeferredCall, which document these.
 
-  transport::IncomingMessage& request() { return *request_; }
-  transport::OutgoingMessage& reply();
   Metadata& reply_metadata();
   void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
     if (trace_ != nullptr && trace_->attributes != nullptr) trace_->attributes->Set(key, value);
@@ -152,7 +168,9 @@ class ServerCall {
   }
   [[gnu::noinline, gnu::cold]] void ResetMore();
   [[gnu::noinline]] void StartOnExecutor();
-  absl::Status CallHandlerHere();
+  // Runs `handler`, with notes for those who ask what holds the poller.
+  template <typename Handler>
+  [[gnu::always_inline]] absl::Status Enclosed(const char* kind, Handler&& handler);
   absl::Status CallHandler();
   [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
   // Asks Serving::authorize, which there is.
@@ -183,10 +201,8 @@ class ServerCall {
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;
-  transport::IncomingMessage* request_ = nullptr;
   transport::IncomingMessagePtr own_request_;  // Or:
   std::shared_ptr<transport::IncomingMessage> kept_request_;
-  transport::OutgoingMessagePtr reply_;
   std::unique_ptr<Metadata> reply_metadata_;
   Interception interception_;
   TraceRef trace_;          // That of the handler's calls.
@@ -200,14 +216,37 @@ class ServerCall {
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the
   // DeferredCall's thread.
   bool errs_after_defer_ = false;
-  // References: the handler while it runs, its DeferredCall, the answer on the way to the poller, and an
-  // OnCancel() callback that is due.
-  std::atomic<int> refs_{0};
+  // References: the handler while it runs (or, of a call that is free, the next one), its DeferredCall, the
+  // answer on the way to the poller, and an OnCancel() callback that is due. Another than the first is
+  // NoteMore().
+  std::atomic<int> refs_{1};
   CallCancel cancel_;
   Item<&ServerCall::RunAnswer> answer_item_;
   Item<&ServerCall::RunRecycle> recycle_item_;
   Item<&ServerCall::RunCancelSoon> cancel_item_;
 };
+
+template <typename Handler>
+inline absl::Status ServerCall::Enclosed(const char* kind, Handler&& handler) {
+  const char* const method = entry_->method->name;
+  const transport::Poller::CallOut out(connection_.poller(), kind, method, CallIdOf());
+  HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, method);
+  absl::Status status = handler();
+  HAWSER_PROBE(handler_return, connection_.number(), id_.slot, id_.generation, method);
+  return status;
+}
+
+inline absl::Status ServerCall::RunHandler() {
+  try {
+    return entry_->handler(entry_->self, context_);
+  } catch (...) {  // Generated code catches; a MethodTable of the application may throw.
+    return StatusOfHandlersException(context_);
+  }
+}
+
+inline absl::Status ServerCall::RunUsual() {
+  return Enclosed(transport::kHandler, [this] { return RunHandler(); });
+}
 
 }  // namespace hawser::internal
 

@@ -95,6 +95,7 @@ ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime
       serving_(std::move(serving)),
       counters_(counters),
       owner_(owner),
+      runs_handlers_plainly_(serving_->plain && !serving_->executor),
       errors_(poller),
       cancel_timer_([this] { OnCancelTimer(); }) {}
 
@@ -231,6 +232,10 @@ void ServingConnection::CheckGone() {
 
 // ---- Requests.
 
+// The road of the usual request, whole: its method is found, its handler runs here, and its reply leaves.
+// What is not usual (metadata, an executor, a handler that defers or fails, a caller that has stopped
+// waiting) leaves it at one of two tests, for OnRequestOf() or ServerCall::HandlerReturnedHere(). Both roads
+// count, check and answer alike: they are made of the same parts.
 void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                   int64_t deadline_ns) {
   poller_.AssertHeld();
@@ -239,31 +244,48 @@ void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingM
   RequestEnvelope envelope;
   if (!DecodeRequestEnvelope(request->envelope(), envelope)) [[unlikely]]
     return OnOtherRequest(id, std::move(request), deadline_ns);
-  OnRequestOf(envelope, id, std::move(request), deadline_ns, /*is_traced=*/false);
+  ServerCall* const call = free_;
+  if (!finder_.IsLast(envelope.interface_id, envelope.ordinal) || call == nullptr ||
+      !runs_handlers_plainly_ || AnyCallMayHaveTrace() || draining_ || abandoned_calls_ != 0) [[unlikely]]
+    return OnRequestOf(envelope, id, std::move(request), deadline_ns, /*is_traced=*/false);
+  Give(*call, finder_.last(), id, request, deadline_ns);
+  call->MakeReply();
+  absl::Status status = call->RunUsual();
+  if (!call->is_usual() || !status.ok() || connection_ == nullptr) [[unlikely]]
+    return call->HandlerReturnedHere(std::move(status));
+  // It is there still: OnCancel() would have made the call an unusual one.
+  by_slot_[id.slot] = nullptr;
+  counters_.calls_running.Add(kMinusOne);
+  SendReply(*call);
+  PutBack(*call);
 }
 
-[[gnu::always_inline]] inline void ServingConnection::OnRequestOf(const RequestEnvelope& envelope,
-                                                                  transport::ExchangeId id,
-                                                                  transport::IncomingMessagePtr&& request,
-                                                                  int64_t deadline_ns, bool is_traced) {
-  if (draining_) [[unlikely]]
-    return RefuseDraining(id);
+void ServingConnection::OnRequestOf(const RequestEnvelope& envelope, transport::ExchangeId id,
+                                    transport::IncomingMessagePtr&& request, int64_t deadline_ns,
+                                    bool is_traced) {
+  if (draining_) return RefuseDraining(id);
   const ServedMethod served = finder_.Find(serving_, counters_, envelope.interface_id, envelope.ordinal);
-  if (served.entry == nullptr) [[unlikely]]
-    return RefuseUnimplemented(envelope, id);
-  if (abandoned_calls_ != 0 && RefuseBesideAbandoned(id)) [[unlikely]]
-    return;
-  ServerCall* const call = free_ != nullptr ? free_ : NewCall();
-  free_ = call->next_free;
+  if (served.entry == nullptr) return RefuseUnimplemented(envelope, id);
+  if (abandoned_calls_ != 0 && RefuseBesideAbandoned(id)) return;
+  if (free_ == nullptr) free_ = NewCall();
+  ServerCall& call = *free_;
+  Give(call, served, id, request, deadline_ns);
+  if (is_traced) call.NoteTrace();
+  call.Start();
+}
+
+[[gnu::always_inline]] inline void ServingConnection::Give(ServerCall& call, const ServedMethod& served,
+                                                           transport::ExchangeId id,
+                                                           transport::IncomingMessagePtr& request,
+                                                           int64_t deadline_ns) {
+  free_ = call.next_free;
   ++busy_;
   if (id.slot >= by_slot_.size() || by_slot_[id.slot] != nullptr) [[unlikely]]
     SlotMisused(id, "got a second call", by_slot_.size(), peer_address_);
-  by_slot_[id.slot] = call;
+  by_slot_[id.slot] = &call;
   counters_.calls_running.Add();
   served.counts->request_bytes.Add(request->body_bytes());
-  if (is_traced) [[unlikely]]
-    call->NoteTrace();
-  call->Start(id, *served.entry, *served.counts, std::move(request), deadline_ns);
+  call.Take(id, *served.entry, *served.counts, request, deadline_ns);
 }
 
 void ServingConnection::OnOtherRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
@@ -337,24 +359,14 @@ void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
 void ServingConnection::Answer(ServerCall& call, const absl::Status& status) {
   poller_.AssertHeld();
   const transport::ExchangeId id = call.id();
-  if (call.abandoned()) [[unlikely]]
-    return counters_.calls_running.Add(kMinusOne);
-  if (id.slot >= by_slot_.size() || by_slot_[id.slot] != &call) [[unlikely]]
+  counters_.calls_running.Add(kMinusOne);
+  if (call.abandoned()) return;
+  if (id.slot >= by_slot_.size() || by_slot_[id.slot] != &call)
     SlotMisused(id, "was answered twice", by_slot_.size(), peer_address_);
   by_slot_[id.slot] = nullptr;
-  counters_.calls_running.Add(kMinusOne);
-  if (connection_ == nullptr) [[unlikely]]
-    return CountFailure(call, absl::StatusCode::kCancelled);
-  if (!status.ok()) [[unlikely]]
-    return AnswerWithError(call, status);
-  absl::StatusCode code = absl::StatusCode::kResourceExhausted;
-  transport::Poller& poller = poller_;  // Read once.
-  const uint64_t sent_before = poller.sent_bytes().value();
-  if (absl::Status sent = SendReply(call, code); sent.ok()) [[likely]] {
-    CountEnd(call, poller.NowFineNs(), poller.sent_bytes().value() - sent_before);
-  } else {
-    AnswerUnsendable(call, code, sent);
-  }
+  if (connection_ == nullptr) return CountFailure(call, absl::StatusCode::kCancelled);
+  if (!status.ok()) return AnswerWithError(call, status);
+  SendReply(call);
 }
 
 void ServingConnection::AnswerWithError(ServerCall& call, const absl::Status& status) {
@@ -373,27 +385,38 @@ void ServingConnection::AnswerUnsendable(ServerCall& call, absl::StatusCode code
                false);
 }
 
-[[gnu::always_inline]] inline absl::Status ServingConnection::SendReply(ServerCall& call,
-                                                                        absl::StatusCode& code) {
-  transport::OutgoingMessagePtr& reply = call.MadeReply();
-  if (const Metadata* const metadata = call.metadata_to_send(); metadata != nullptr) [[unlikely]]
-    return SendReplyWithMetadata(call, *metadata, code);
-  if (!reply->status().ok()) [[unlikely]] {
-    code = reply->status().code();
-    return reply->status();
+[[gnu::always_inline]] inline void ServingConnection::SendReply(ServerCall& call) {
+  transport::Poller& poller = poller_;  // Read once.
+  const uint64_t sent_before = poller.sent_bytes().value();
+  absl::StatusCode code = absl::StatusCode::kResourceExhausted;
+  absl::Status sent = SendReplyOf(call, code);
+  if (sent.ok()) [[likely]] {
+    CountEnd(call, poller.NowFineNs(), poller.sent_bytes().value() - sent_before);
+  } else {
+    AnswerUnsendable(call, code, sent);
   }
+}
+
+[[gnu::always_inline]] inline absl::Status ServingConnection::SendReplyOf(ServerCall& call,
+                                                                          absl::StatusCode& code) {
+  transport::OutgoingMessagePtr& reply = call.MadeReply();
+  if (!call.is_usual() || !reply->status().ok()) [[unlikely]]
+    return SendUnusualReply(call, code);
   reply->SetEnvelope(kOkEnvelope);
   return connection_->Respond(call.id(), reply);
 }
 
-absl::Status ServingConnection::SendReplyWithMetadata(ServerCall& call, const Metadata& metadata,
-                                                      absl::StatusCode& code) {
-  if (!metadata.status().ok()) {
-    code = absl::StatusCode::kInternal;
-    return metadata.status();
-  }
+absl::Status ServingConnection::SendUnusualReply(ServerCall& call, absl::StatusCode& code) {
   transport::OutgoingMessagePtr& reply = call.MadeReply();
-  const uint16_t segment = AddMetadata(metadata, *reply);
+  const Metadata* const metadata = call.metadata_to_send();
+  uint16_t segment = 0;
+  if (metadata != nullptr) {
+    if (!metadata->status().ok()) {
+      code = absl::StatusCode::kInternal;
+      return metadata->status();
+    }
+    segment = AddMetadata(*metadata, *reply);
+  }
   if (!reply->status().ok()) {
     code = reply->status().code();
     return reply->status();
@@ -406,6 +429,10 @@ void ServingConnection::Recycle(ServerCall& call) {
   poller_.AssertHeld();
   HAWSER_CHECK(!call.is_free(), "a call of ", peer_address_, " has ended twice");
   if (call.abandoned()) --abandoned_calls_;
+  PutBack(call);
+}
+
+[[gnu::always_inline]] inline void ServingConnection::PutBack(ServerCall& call) {
   call.Reset();
   call.next_free = free_;
   free_ = &call;

@@ -141,8 +141,16 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   absl::Status Open(absl::StatusOr<transport::Connection*> connection,
                     const transport::ConnectionOptions& options);
   // Starts the call, or refuses it.
-  void OnRequestOf(const RequestEnvelope& envelope, transport::ExchangeId id,
-                   transport::IncomingMessagePtr&& request, int64_t deadline_ns, bool is_traced);
+  [[gnu::noinline]] void OnRequestOf(const RequestEnvelope& envelope, transport::ExchangeId id,
+                                     transport::IncomingMessagePtr&& request, int64_t deadline_ns,
+                                     bool is_traced);
+  // Gives `call`, which is the first that is free, the request.
+  void Give(ServerCall& call, const ServedMethod& served, transport::ExchangeId id,
+            transport::IncomingMessagePtr& request, int64_t deadline_ns);
+  // Sends the reply of `call`, and counts its end. If it cannot be sent, an error takes its place.
+  void SendReply(ServerCall& call);
+  // Recycles `call`, which is not abandoned. May destroy this.
+  void PutBack(ServerCall& call);
   // A request whose envelope the short way does not decode, because it has metadata, or is malformed.
   [[gnu::noinline, gnu::cold]] void OnOtherRequest(transport::ExchangeId id,
                                                    transport::IncomingMessagePtr request,
@@ -155,9 +163,8 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   [[gnu::noinline, gnu::cold]] ServerCall* NewCall();
   // Not OK: nothing was sent. Sets `code` if the reply was built wrong; leaves it if it exceeds a limit of
   // either side.
-  absl::Status SendReply(ServerCall& call, absl::StatusCode& code);
-  [[gnu::noinline, gnu::cold]] absl::Status SendReplyWithMetadata(ServerCall& call, const Metadata& metadata,
-                                                                  absl::StatusCode& code);
+  absl::Status SendReplyOf(ServerCall& call, absl::StatusCode& code);
+  [[gnu::noinline, gnu::cold]] absl::Status SendUnusualReply(ServerCall& call, absl::StatusCode& code);
   // The handler failed, or its reply cannot be sent.
   [[gnu::noinline, gnu::cold]] void AnswerWithError(ServerCall& call, const absl::Status& status);
   [[gnu::noinline, gnu::cold]] void AnswerUnsendable(ServerCall& call, absl::StatusCode code,
@@ -173,6 +180,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   transport::Connection* connection_ = nullptr;  // Null once it is closed.
   std::string peer_address_;
   std::shared_ptr<const PeerIdentity> peer_identity_;  // Not null once it is dialed or accepted.
+  const bool runs_handlers_plainly_;                   // On the poller, with nothing around them.
   bool draining_ = false;
   MethodFinder finder_;
   ErrorSender errors_;
