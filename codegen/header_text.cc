@@ -26,9 +26,11 @@ constexpr const char* kIncludes =
 std::string Call(const MethodModel& method) {
   std::string opening =
       absl::StrCat("::hawser::Call<", method.params, ", ", method.results, "> ", method.name, "(");
-  return absl::StrCat(Comment("  ", method.comment), Quotation("  ", method.text),
-                      Bracketed("  ", opening, {"const ::hawser::CallOptions& options = {}"}, ") const;"),
-                      "\n");
+  return absl::StrCat(
+      Comment("  ", method.comment), Quotation("  ", method.text),
+      Bracketed("  ", opening, {"const ::hawser::CallOptions& options = ::hawser::CallOptions::kNone"},
+                ") const;"),
+      "\n");
 }
 
 // The calls that come from an interface that is extended.

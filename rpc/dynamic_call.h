@@ -99,7 +99,7 @@ class [[nodiscard]] DynamicCall {
   // `channel` is null, the call ends as a Call without a channel does.
   static absl::StatusOr<DynamicCall> Create(const std::shared_ptr<Channel>& channel,
                                             capnp::InterfaceSchema::Method method,
-                                            const CallOptions& options = {});
+                                            const CallOptions& options = CallOptions::kNone);
   DynamicCall(DynamicCall&&) noexcept = default;
   DynamicCall& operator=(DynamicCall&&) = delete;
 

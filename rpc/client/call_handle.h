@@ -1,7 +1,9 @@
 #ifndef HAWSER_RPC_CLIENT_CALL_HANDLE_H_
 #define HAWSER_RPC_CLIENT_CALL_HANDLE_H_
 
+#include <atomic>
 #include <coroutine>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -30,6 +32,18 @@ struct CallResult {
   ReadLimits limits;
 };
 
+// What a CallHandle uses of a call without a call into the library.
+struct CallFront {
+  std::atomic<uint32_t> refs{0};
+  transport::OutgoingMessagePtr request;  // Until the call is sent, and when it comes back.
+
+  // True: that was the last reference. If there is only one, nothing can make others, so that one is released
+  // without a locked instruction.
+  bool Unref() {
+    return refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+};
+
 // A counted reference to the call behind a Call or PendingCall (untyped_call.h). Move-only; empty once moved
 // from, and then only the destructor, assignment and operator bool may be used.
 // Thread:   that of the caller, one at a time; Cancel() from any.
@@ -55,14 +69,17 @@ class CallHandle {
     if (call_ != nullptr) Release();
   }
   // Adds a reference to a call that has one.
-  static CallHandle To(UntypedCall& call);
+  static CallHandle To(CallFront& call) {
+    call.refs.fetch_add(1, std::memory_order_relaxed);
+    return CallHandle(&call);
+  }
   CallHandle Share() const { return To(*call_); }
 
   explicit operator bool() const { return call_ != nullptr; }
 
   const Method& method() const;
   // Until Send().
-  transport::OutgoingMessage& request();
+  transport::OutgoingMessage& request() { return *call_->request; }
   void SetSpanAttribute(absl::string_view key, const SpanValue& value);
   void Send();
 
@@ -83,7 +100,7 @@ class CallHandle {
 
  private:
   friend class CallAwaiter;
-  explicit CallHandle(UntypedCall* call) : call_(call) {}  // Takes over one reference.
+  explicit CallHandle(CallFront* call) : call_(call) {}  // Takes over one reference.
   static CallHandle NewOn(const std::shared_ptr<CallSender>& channel, const Method& method,
                           const CallOptions& options);
   // For a channel that does not take calls itself: see CallSender::takes_new_calls().
@@ -91,9 +108,13 @@ class CallHandle {
                                                    const Method& method, const CallOptions& options);
   // After fork(): a call that has already failed, created without use of anything of the parent.
   static CallHandle NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method);
-  void Release();
+  void Release() {
+    if (call_->Unref()) Free();
+  }
+  void Free();
+  UntypedCall& call() const;
 
-  UntypedCall* call_;
+  CallFront* call_;
 };
 
 // What a coroutine suspends on that waits for a call: in place of Then(), and without its callback object.
@@ -108,7 +129,7 @@ class CallAwaiter {
   CallAwaiter(const CallAwaiter&) = delete;
   CallAwaiter& operator=(const CallAwaiter&) = delete;
   ~CallAwaiter() {
-    if (!has_result_) [[unlikely]]
+    if (call_) [[unlikely]]
       Abandon();
   }
 
@@ -123,8 +144,10 @@ class CallAwaiter {
 
  private:
   friend class CallOutcome;
-  // Takes the result of the call, releases its reference, and resumes. The coroutine may destroy this.
+  // Takes a reply or, in the first case, whatever the outcome is, releases the reference to the call, and
+  // resumes. The coroutine may destroy this.
   void ResumeWith(CallOutcome& outcome, const ReadLimits& limits);
+  void ResumeWith(transport::IncomingMessagePtr& reply, const ReadLimits& limits);
   [[gnu::noinline, gnu::cold]] void Abandon();
 
   CallHandle call_;  // Empty once it has the result.
@@ -132,7 +155,6 @@ class CallAwaiter {
   transport::IncomingMessagePtr reply_;
   absl::Status error_;
   ReadLimits limits_;
-  bool has_result_ = false;
 };
 
 // The program broke a rule of call.h: a CHECK that says `how` and, unless that is null, the method.

@@ -71,6 +71,26 @@ class CallOutcome {
     return before == Handover::State::kCallback;
   }
 
+  // Whether a callback or a coroutine awaits the result, which is not there. On the poller.
+  bool is_hooked() const { return state_.load(std::memory_order_acquire) == Handover::State::kCallback; }
+  // The same as Set(), Arrive() and Run() for a reply, if is_hooked().
+  template <typename Whose>
+  [[gnu::always_inline]] void ArriveHooked(Whose whose) {
+    MoveAlone(Handover::State::kCallback, Handover::Event::kResult, whose);
+  }
+  [[gnu::always_inline]] void RunHooked(transport::IncomingMessagePtr& reply, const Method& method,
+                                        const ReadLimits& limits) {
+    try {
+      if (CallAwaiter* const waiting = std::exchange(waiting_, nullptr); waiting != nullptr) [[likely]] {
+        return waiting->ResumeWith(reply, limits);
+      }
+      if (callback_) callback_(std::move(reply), limits);
+    } catch (...) {
+      ReportException("the callback of", method.name);
+    }
+    DropRunCallback();
+  }
+
   // The callback of a result that was there first may run now. False: it was withdrawn.
   template <typename Whose>
   bool ArriveLate(Whose whose) {

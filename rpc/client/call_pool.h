@@ -32,6 +32,8 @@ class CallPool {
     return call != nullptr ? call : GetShared(owner);
   }
 
+  // The same from the poller, for a call that holds nothing any more.
+  [[gnu::always_inline]] void PutOnPoller(UntypedCall* call) { Put(call, /*on_poller=*/true); }
   // May close and destroy the owner, and this.
   void Put(UntypedCall* call, bool on_poller) {
     if (on_poller && free_on_poller_.size() < kKeptOnPollerMax &&

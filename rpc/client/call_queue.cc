@@ -19,22 +19,6 @@ constexpr int64_t kExpireEveryNs = 500'000;
 CallQueue::CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
     : poller_(poller), on_deadline_(std::move(on_deadline)), timer_([this] { OnTimer(); }) {}
 
-void CallQueue::PushBack(UntypedCall& call) {
-  call.next_ = nullptr;
-  call.previous_ = last_;
-  (last_ != nullptr ? last_->next_ : first_) = &call;
-  last_ = &call;
-  size_.Add();
-  const int64_t deadline_ns = call.deadline_ns_;
-  if (in_order_ == 0 || deadline_ns < last_in_order_ns_ || deadline_ns == transport::kNever) [[unlikely]]
-    return AddDeadline(call);
-  call.heap_position_ = kInOrder;
-  last_in_order_ns_ = deadline_ns;
-  ++in_order_;
-  if (!timer_.is_set() || deadline_ns < timer_.when_ns()) [[unlikely]]
-    SetTimer(call);
-}
-
 void CallQueue::AddDeadline(UntypedCall& call) {
   if (call.deadline_ns_ == transport::kNever) {
     call.heap_position_ = kNoDeadline;

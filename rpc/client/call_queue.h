@@ -65,6 +65,22 @@ class CallQueue {
   TimeHeap<UntypedCall, &UntypedCall::deadline_ns_, &UntypedCall::heap_position_> by_deadline_;
 };
 
+inline void CallQueue::PushBack(UntypedCall& call) {
+  call.next_ = nullptr;
+  call.previous_ = last_;
+  (last_ != nullptr ? last_->next_ : first_) = &call;
+  last_ = &call;
+  size_.Add();
+  const int64_t deadline_ns = call.deadline_ns_;
+  if (in_order_ == 0 || deadline_ns < last_in_order_ns_ || deadline_ns == transport::kNever) [[unlikely]]
+    return AddDeadline(call);
+  call.heap_position_ = kInOrder;
+  last_in_order_ns_ = deadline_ns;
+  ++in_order_;
+  if (!timer_.is_set() || deadline_ns < timer_.when_ns()) [[unlikely]]
+    SetTimer(call);
+}
+
 inline UntypedCall& CallQueue::PopFront() {
   UntypedCall& call = *first_;
   UntypedCall* const next = call.next_;

@@ -45,45 +45,11 @@ void CallSender::SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity) {
   peer_identity_.swap(identity);  // The old one is destroyed after the lock is released.
 }
 
-void CallSender::Start(UntypedCall& call) {
-  poller_.AssertHeld();
-  if (queue_.empty() && link_ != nullptr && link_->CanSend() && TrySend(call)) return;
-  if (state() != ChannelState::kReady && StartWhileNotReady(call)) return;
-  call.Move(CallStage::Event::kQueue);
-  queue_.PushBack(call);
-}
-
 bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {
   // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
   if (absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend())) return false;
   call.EndSoon(call.Error(why.code(), why.message()));
   return true;
-}
-
-inline bool CallSender::TrySend(UntypedCall& call) {
-  transport::Connection& connection = link_->forward();
-  const absl::StatusOr<transport::ExchangeId> id =
-      connection.SendRequest(call.request_, call.deadline_ns_, call);
-  if (!id.ok()) [[unlikely]]
-    return EndUnsent(call, id.status());
-  call.Move(CallStage::Event::kSend);
-  call.was_sent_ = true;
-  call.connection_ = &connection;
-  call.exchange_ = *id;
-  return true;
-}
-
-void CallSender::OnLinkSlotFree(Link& link) {
-  poller_.AssertHeld();
-  if (&link == link_.get()) Pump();
-}
-
-void CallSender::Pump() {
-  poller_.AssertHeld();
-  while (link_ != nullptr && !queue_.empty() && link_->CanSend()) {
-    UntypedCall& call = queue_.PopFront();
-    if (!TrySend(call)) Start(call);
-  }
 }
 
 bool CallSender::StartQueued(int most) {

@@ -100,6 +100,7 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
 
   // Sends those that wait, as far as there are slots.
   void Pump();
+  void PumpHere();
   // Has the first `most` calls that wait try once more. False: there are others.
   bool StartQueued(int most);
   // Ends those that wait.
@@ -140,12 +141,16 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   OutgoingCalls::Counting outgoing_;  // Empty: ChannelCore::WithoutConnection().
 
  private:
+  friend class UntypedCall;
+
   // For a call that found no link, or a queue. False: it is to be queued.
   virtual bool StartWhileNotReady(UntypedCall& call) = 0;
   // `call` is in kCarried.
   virtual void ForgetCarried(UntypedCall& call) = 0;
-  // Only if the link can send. False: it turned out to be lost.
-  bool TrySend(UntypedCall& call);
+  // Start() for a call that is new.
+  void StartNew(UntypedCall& call);
+  // Only if the link can send. False: it turned out to be lost. `stage`: of the call.
+  bool TrySend(UntypedCall& call, CallStage::State stage);
   // It could not be sent, because of `why`. False: another connection can send it.
   [[gnu::noinline, gnu::cold]] bool EndUnsent(UntypedCall& call, const absl::Status& why);
 

@@ -21,12 +21,21 @@ class CallTimeout {
   // In place of a deadline that the poller has not computed yet.
   static constexpr int64_t kNotYet = std::numeric_limits<int64_t>::min();
 
-  // The call is made.
-  void Set(const CallOptions& options, int64_t default_ns) {
+  // The call is made. True: its deadline is the poller's time of Send() and DeadlineNs(), on the poller.
+  // False: Begin() is to be called, too.
+  [[gnu::always_inline]] bool Set(const CallOptions& options, int64_t default_ns) {
     deadline_ = options.deadline;
-    const bool has_default =
-        deadline_ == absl::InfiniteFuture() && options.timeout == absl::InfiniteDuration();
+    const bool is_relative = deadline_ == absl::InfiniteFuture();
+    const bool has_default = is_relative && options.timeout == absl::InfiniteDuration();
     timeout_ns_ = has_default ? default_ns : absl::ToInt64Nanoseconds(options.timeout);
+    return is_relative && timeout_ns_ >= kExactNs;
+  }
+
+  // The same for CallOptions::kNone.
+  [[gnu::always_inline]] bool SetDefault(int64_t default_ns) {
+    deadline_ = absl::InfiniteFuture();
+    timeout_ns_ = default_ns;
+    return timeout_ns_ >= kExactNs;
   }
 
   // The call is sent to `poller`, which this thread holds or not. Returns its deadline, or kNotYet: the

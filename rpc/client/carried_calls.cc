@@ -28,7 +28,7 @@ void CarriedCalls::Carry(UntypedCall& call, const std::shared_ptr<CallSender>& o
 void CarriedCalls::Prepare(UntypedCall& carrier, UntypedCall& call, CallSender& sender) {
   carrier.sender_ = &sender;
   carrier.method_ = call.method_;
-  carrier.request_ = std::move(call.request_);
+  carrier.request = std::move(call.request);
   carrier.wait_for_ready_ = call.wait_for_ready_;
   carrier.has_extras_ = true;
   carrier.carried_for_ = &call;
@@ -40,7 +40,7 @@ void CarriedCalls::Prepare(UntypedCall& carrier, UntypedCall& call, CallSender& 
   carrier.deadline_ns_ = call.deadline_ns_;
   carrier.outcome_.Reset();
   carrier.cancel_posted_.store(false, std::memory_order_relaxed);
-  carrier.refs_.store(2, std::memory_order_relaxed);  // The call's, and its own.
+  carrier.refs.store(2, std::memory_order_relaxed);  // The call's, and its own.
 }
 
 // The call may have ended since this was posted. Its cancel of this may have run before: a thread that holds
@@ -69,7 +69,7 @@ void CarriedCalls::GiveBack(UntypedCall& carrier) {
   carrier.sender_->poller().AddAsyncInterest(-1);
   carrier.Move(CallStage::Event::kEndSoon);
   call.sender_->poller().Run(
-      [&call, request = std::move(carrier.request_), was_sent = carrier.was_sent_,
+      [&call, request = std::move(carrier.request), was_sent = carrier.was_sent_,
        resends = carrier.resends_]() mutable { TakeBack(call, std::move(request), was_sent, resends); });
   carrier.Unref();
 }
@@ -84,7 +84,7 @@ void CarriedCalls::OnResult(UntypedCall& call, absl::StatusOr<transport::Incomin
 void CarriedCalls::TakeBack(UntypedCall& call, transport::OutgoingMessagePtr request, bool was_sent,
                             uint8_t resends) {
   if (!DropCarrier(call)) return;
-  call.request_ = std::move(request);
+  call.request = std::move(request);
   call.was_sent_ = was_sent;
   call.resends_ = resends;
   call.sender_->Start(call);

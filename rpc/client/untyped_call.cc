@@ -50,92 +50,59 @@ void Misused(const char* how, const char* method) {
 
 // ---- CallHandle
 
-[[gnu::always_inline]] inline CallHandle CallHandle::NewOn(const std::shared_ptr<CallSender>& channel,
-                                                           const Method& method, const CallOptions& options) {
-  UntypedCall* const call = channel->calls().Get(channel, channel->poller().Held());
-  call->Prepare(channel, method, options);
-  return CallHandle(call);
-}
-
-CallHandle CallHandle::New(const std::shared_ptr<CallSender>& channel, const Method& method,
-                           const CallOptions& options) {
-  if (!channel->takes_new_calls()) [[unlikely]]
-    return CallHandle::NewElsewhere(channel, method, options);
-  return CallHandle::NewOn(channel, method, options);
-}
-
-CallHandle CallHandle::NewElsewhere(const std::shared_ptr<CallSender>& channel, const Method& method,
-                                    const CallOptions& options) {
-  if (!channel->poller().usable_in_this_process()) return NewInChild(channel, method);
-  return NewOn(channel->ForNewCall(), method, options);
-}
-
 CallHandle CallHandle::NewInChild(const std::shared_ptr<CallSender>& channel, const Method& method) {
   auto* const call = new UntypedCall();
   call->sender_ = channel.get();
   call->parents_sender_ = channel;
   call->method_ = method;
-  call->request_ = UnsendableMessage();
+  call->request = UnsendableMessage();
   call->outcome_.SetAlone(call->ErrorInChild());
   call->stage_ = CallStage::State::kEnded;
-  call->refs_.store(1, std::memory_order_relaxed);
+  call->refs.store(1, std::memory_order_relaxed);
   return CallHandle(call);
 }
 
-CallHandle CallHandle::To(UntypedCall& call) {
-  call.AddRef();
-  return CallHandle(&call);
-}
-
-void CallHandle::Release() { call_->Unref(); }
-const Method& CallHandle::method() const { return call_->method(); }
-transport::OutgoingMessage& CallHandle::request() { return call_->request(); }
+void CallHandle::Free() { call().Free(); }
+const Method& CallHandle::method() const { return call().method(); }
 void CallHandle::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
-  call_->extras_.SetSpanAttribute(key, value);
+  call().extras_.SetSpanAttribute(key, value);
 }
-void CallHandle::Send() { call_->Send(); }
-void CallHandle::Then(Callback&& callback) { call_->Then(std::move(callback)); }
-void CallHandle::Unhook() { call_->Unhook(); }
-void CallHandle::Cancel() { call_->Cancel(); }
+void CallHandle::Then(Callback&& callback) { call().Then(std::move(callback)); }
+void CallHandle::Unhook() { call().Unhook(); }
+void CallHandle::Cancel() { call().Cancel(); }
 
 CallResult CallHandle::Wait() {
-  CallSender& sender = *call_->sender_;
+  CallSender& sender = *call().sender_;
   const ReadLimits& limits = sender.read_limits();
-  CallOutcome& outcome = call_->outcome_;
-  if (call_->parents_sender_ != nullptr) return {outcome.Take(), limits};
-  if (call_->in_child()) return {call_->ErrorInChild(), limits};
-  const char* const method = call_->method_.name;
+  CallOutcome& outcome = call().outcome_;
+  if (call().parents_sender_ != nullptr) return {outcome.Take(), limits};
+  if (call().in_child()) return {call().ErrorInChild(), limits};
+  const char* const method = call().method_.name;
   absl::Status given_up = transport::Poller::ThisThreadHoldsOne()
                               ? WaitMisplaced(method, sender.peer_address())
-                              : outcome.Wait(sender.poller(), call_->timeout_, method, sender.peer_address());
+                              : outcome.Wait(sender.poller(), call().timeout_, method, sender.peer_address());
   if (given_up.ok()) return {outcome.Take(), limits};
-  call_->Cancel();
+  call().Cancel();
   return {std::move(given_up), limits};
 }
 
 std::shared_ptr<Alarm> CallHandle::NewAlarm(absl::AnyInvocable<void(bool)> callback) const {
-  if (call_->in_child()) return nullptr;
-  CallSender& sender = *call_->sender_;
-  return std::make_shared<Alarm>(sender.runtime(), sender.poller(), nullptr, call_->method_.name,
+  if (call().in_child()) return nullptr;
+  CallSender& sender = *call().sender_;
+  return std::make_shared<Alarm>(sender.runtime(), sender.poller(), nullptr, call().method_.name,
                                  std::move(callback));
 }
 
 // ---- CallAwaiter
 
-void CallAwaiter::await_suspend(std::coroutine_handle<> waiting) {
-  waiting_ = waiting;
-  call_.call_->Await(*this);
-}
-
-[[gnu::always_inline]] inline void CallAwaiter::ResumeWith(CallOutcome& outcome, const ReadLimits& limits) {
-  if (outcome.error().ok()) [[likely]] {
+void CallAwaiter::ResumeWith(CallOutcome& outcome, const ReadLimits& limits) {
+  if (outcome.error().ok()) {
     reply_ = std::move(outcome.reply());
   } else {
     error_ = std::move(outcome.error());
   }
   limits_ = limits;
-  has_result_ = true;
-  std::exchange(call_.call_, nullptr)->Unref();
+  { const CallHandle released = std::move(call_); }
   waiting_.resume();
 }
 
@@ -157,48 +124,29 @@ absl::Status UntypedCall::ErrorInChild() const {
                "are the parent's. Make channels after fork(), or call exec()");
 }
 
-[[gnu::always_inline]] inline void UntypedCall::Prepare(const std::shared_ptr<CallSender>& channel,
-                                                        const Method& method, const CallOptions& options) {
-  sender_ = channel.get();
-  method_ = method;
-  request_ = sender_->poller().messages().NewOutgoing();
-  wait_for_ready_ = options.wait_for_ready;
-  timeout_.Set(options, sender_->default_timeout_ns());
-  stage_ = Stage::kNew;
-  cancelled_ = was_sent_ = request_comes_back_ = false;
-  resends_ = 0;
-  metadata_segment_ = 0;
-  if (options.metadata != nullptr || options.scope.get() != nullptr || sender_->intercepts() ||
-      MayTraceHere()) [[unlikely]]
-    PrepareExtras(options);
-  outcome_.Reset();
-  cancel_posted_.store(false, std::memory_order_relaxed);
-  refs_.store(1, std::memory_order_relaxed);
-}
-
 void UntypedCall::Free() {
   if (parents_sender_ != nullptr) {
     delete this;
     return;
   }
   if (in_child()) return;  // Leaked: a thread of the parent may have held the pool's locks during fork().
-  request_.reset();
+  request.reset();
   if (has_extras_) [[unlikely]]
     DropExtras();
   outcome_.Drop();
   sender_->calls().Put(this, sender_->poller().Held());
 }
 
-void UntypedCall::Send() {
+void UntypedCall::SendElsewhere() {
   if (parents_sender_ != nullptr) return;
   transport::Poller& poller = sender_->poller();
   const bool held = poller.Held();
   deadline_ns_ = timeout_.Begin(poller, held);
-  refs_.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
+  refs.store(2, std::memory_order_relaxed);  // No other thread has seen the call yet.
   const bool cancelled = has_extras_ && !BeginExtras();
-  request_->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
+  request->SetEnvelope(Encode(RequestEnvelope{method_.interface_id, method_.ordinal, metadata_segment_}));
   HAWSER_PROBE(call_start, static_cast<transport::ResponseHandler*>(this), method_.name);
-  if (held) [[likely]] {
+  if (held) {
     Begin();
   } else {
     poller.Post(&item_);
@@ -207,7 +155,8 @@ void UntypedCall::Send() {
 }
 
 void UntypedCall::PrepareExtras(const CallOptions& options) {
-  has_extras_ = extras_.Prepare(options, sender_->intercepts(), *request_, metadata_segment_);
+  has_extras_ = extras_.Prepare(options, sender_->intercepts(), *request, metadata_segment_);
+  is_usual_ = false;
 }
 
 bool UntypedCall::BeginExtras() {
@@ -216,7 +165,7 @@ bool UntypedCall::BeginExtras() {
     if (deadline_ns_ == CallTimeout::kNotYet)
       deadline_ns_ = timeout_.DeadlineNs(sender_->poller().environment().NowNs());
     metadata_segment_ = extras_.Intercept(sender_->interceptors(), method_, sender_->peer_address(),
-                                          *sender_->peer_identity(), *request_);
+                                          *sender_->peer_identity(), *request);
   }
   return extras_.JoinScope(*this);
 }
@@ -233,14 +182,9 @@ void UntypedCall::Then(Callback&& callback) {
   Hook();
 }
 
-void UntypedCall::Await(CallAwaiter& waiting) {
-  outcome_.set_waiting(waiting);
+void UntypedCall::AwaitElsewhere() {
   if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
-  transport::Poller& poller = sender_->poller();
-  if (!poller.Held() || outcome_.is_awaited_or_there()) return Hook();
-  // The result comes on this poller, so only this thread moves the state now.
-  poller.AddAsyncInterest(1);
-  outcome_.HookAlone(Whose());
+  Hook();
 }
 
 void UntypedCall::Hook() {
@@ -289,7 +233,7 @@ void UntypedCall::RunPosted() {
   sender_->HandOverSoon(*this);
 }
 
-[[gnu::always_inline]] inline void UntypedCall::Begin() {
+void UntypedCall::Begin() {
   begun_ns_ = sender_->poller().NowForDeadlineNs();
   if (deadline_ns_ == CallTimeout::kNotYet) deadline_ns_ = timeout_.DeadlineNs(begun_ns_);
   if (!MayBeSent()) [[unlikely]]
@@ -299,7 +243,7 @@ void UntypedCall::RunPosted() {
 
 inline bool UntypedCall::MayBeSent() const {
   return !cancelled_ && !timeout_.is_over() && deadline_ns_ > sender_->poller().now_ns() &&
-         request_->status().ok();
+         request->status().ok();
 }
 
 absl::Status UntypedCall::WhyNotSent() const {
@@ -310,7 +254,7 @@ absl::Status UntypedCall::WhyNotSent() const {
     SetWasSent(refused, false);
     return refused;
   }
-  const absl::Status why = request_->status();
+  const absl::Status why = request->status();
   const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
                                                           : "the request cannot be sent: ";
   return Error(why.code(), absl::StrCat(what, absl::string_view(why.message())));
@@ -345,13 +289,11 @@ void UntypedCall::CallBackLate() {
   Unref();
 }
 
-void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
+void UntypedCall::OnOtherResult(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
   transport::Connection* const connection = std::exchange(connection_, nullptr);
-  if (!response.ok()) [[unlikely]]
-    return OnFailure(response.status());
+  if (!response.ok()) return OnFailure(response.status());
   transport::IncomingMessagePtr& message = *response;
-  if (!IsOkEnvelope(message->envelope())) [[unlikely]]
-    return OnOtherResponse(*connection, std::move(message));
+  if (!IsOkEnvelope(message->envelope())) return OnOtherResponse(*connection, std::move(message));
   End(std::move(message));
 }
 
@@ -381,7 +323,7 @@ void UntypedCall::OnCallNotRun(transport::Connection& connection, absl::Status w
   }
   sender->AwaitRequest(*this);
   sender->OnCallNotRun(connection);
-  if (request_ != nullptr) SendAgain();
+  if (request != nullptr) SendAgain();
 }
 
 void UntypedCall::OnFailure(const absl::Status& why) {
@@ -410,9 +352,9 @@ bool UntypedCall::WantsRequestBackAfter(const transport::IncomingMessage& error)
   return request_comes_back_;
 }
 
-void UntypedCall::OnRequestReturned(transport::OutgoingMessagePtr request) {
+void UntypedCall::OnRequestReturned(transport::OutgoingMessagePtr returned) {
   // kSent: before OnResponse().
-  if (stage_ == Stage::kReturning || stage_ == Stage::kSent) request_ = std::move(request);
+  if (stage_ == Stage::kReturning || stage_ == Stage::kSent) request = std::move(returned);
   if (stage_ == Stage::kReturning) SendAgain();
   Unref();
 }

@@ -37,13 +37,12 @@ class ChannelCore;
 // Thread:   that of the caller, one at a time; Cancel() from any.
 // Lifetime: counted references: the caller's CallHandles, the channel's from Send() until the result, and
 //           those of what is posted to the poller.
-class UntypedCall final : transport::ResponseHandler {
+class UntypedCall final : transport::ResponseHandler, public CallFront {
  public:
   using Callback = CallHandle::Callback;
 
   // As the functions of CallHandle with these names.
   const Method& method() const { return method_; }
-  transport::OutgoingMessage& request() { return *request_; }
   void Send();
 
   void Then(Callback&& callback);
@@ -78,7 +77,7 @@ class UntypedCall final : transport::ResponseHandler {
   [[gnu::noinline, gnu::cold]] UntypedCall();
   [[gnu::noinline, gnu::cold]] ~UntypedCall();
 
-  void Prepare(const std::shared_ptr<CallSender>& channel, const Method& method, const CallOptions& options);
+  void Prepare(CallSender& sender, const Method& method, const CallOptions& options);
 
   // For what few calls have, at each step of a call's life.
   [[gnu::noinline, gnu::cold]] void PrepareExtras(const CallOptions& options);
@@ -86,12 +85,16 @@ class UntypedCall final : transport::ResponseHandler {
   [[gnu::noinline, gnu::cold]] bool BeginExtras();
   [[gnu::noinline, gnu::cold]] void DropExtras();
 
-  void AddRef() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void AddRef() { refs.fetch_add(1, std::memory_order_relaxed); }
   void Unref() {
-    if (refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1)
-      Free();
+    if (CallFront::Unref()) Free();
   }
   void Free();
+
+  // What is not usual (usual_call.cc).
+  [[gnu::noinline]] void SendElsewhere();
+  [[gnu::noinline]] void AwaitElsewhere();
+  [[gnu::noinline]] void OnOtherResult(absl::StatusOr<transport::IncomingMessagePtr>&& response);
 
   // For the text of a failed CHECK.
   auto Whose() const {
@@ -100,7 +103,11 @@ class UntypedCall final : transport::ResponseHandler {
   std::string Describe() const;
 
   // ---- On the poller.
-  void Move(CallStage::Event event) { stage_ = Moved<CallStage>(stage_, event, Whose()); }
+  void Move(CallStage::Event event) { MoveFrom(stage_, event); }
+  // The same where the stage is known, so that the table is looked up when this is compiled.
+  [[gnu::always_inline]] void MoveFrom(Stage stage, CallStage::Event event) {
+    stage_ = Moved<CallStage>(stage, event, Whose());
+  }
   void RunPosted();
   void Begin();
   // Why Begin() does not send it, if there is a reason.
@@ -152,7 +159,6 @@ class UntypedCall final : transport::ResponseHandler {
   CallSender* sender_ = nullptr;                // Outlives the calls in use.
   std::shared_ptr<CallSender> parents_sender_;  // Only in a call that was created in a child after fork().
   Method method_ = {};
-  transport::OutgoingMessagePtr request_;
   CallTimeout timeout_;
   bool wait_for_ready_ = false;
   bool has_extras_ = false;  // It has `extras_` or `carried_for_`, behind one test.
@@ -164,6 +170,7 @@ class UntypedCall final : transport::ResponseHandler {
   bool was_sent_ = false;
   uint8_t resends_ = 0;
   bool request_comes_back_ = false;
+  bool is_usual_ = false;          // As far as it is known before Send(): see there. Used by the caller.
   uint16_t metadata_segment_ = 0;  // Of the request; 0: none. Used by the caller.
   int64_t begun_ns_ = 0;           // When Begin() ran.
   int64_t deadline_ns_ = 0;
@@ -176,13 +183,14 @@ class UntypedCall final : transport::ResponseHandler {
   size_t heap_position_ = 0;  // In a CallQueue, if it has a deadline.
 
   // ---- Used by both.
-  std::atomic<uint32_t> refs_{0};
   std::atomic<bool> cancel_posted_{false};
   CallOutcome outcome_;
   // The begin; later, the callback of a result that was there first.
   Item<&UntypedCall::RunPosted> item_{this};
   Item<&UntypedCall::RunCancel> cancel_item_{this};
 };
+
+inline UntypedCall& CallHandle::call() const { return static_cast<UntypedCall&>(*call_); }
 
 }  // namespace hawser::internal
 

@@ -176,15 +176,15 @@ struct TestServer {
 };
 
 inline PendingCall<probe::Probe::ActResults> SendAct(const std::shared_ptr<Channel>& channel, uint64_t number,
-                                                     const CallOptions& options = {}) {
+                                                     const CallOptions& options = CallOptions::kNone) {
   auto call = probe::ProbeStub(channel).Act(options);
   call.request().setNumber(number);
   return call.Send();
 }
 
-inline PendingCall<probe::Probe::ActAgainResults> SendActAgain(const std::shared_ptr<Channel>& channel,
-                                                               uint64_t number,
-                                                               const CallOptions& options = {}) {
+inline PendingCall<probe::Probe::ActAgainResults> SendActAgain(
+    const std::shared_ptr<Channel>& channel, uint64_t number,
+    const CallOptions& options = CallOptions::kNone) {
   auto call = probe::ProbeStub(channel).ActAgain(options);
   call.request().setNumber(number);
   return call.Send();

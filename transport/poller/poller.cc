@@ -23,9 +23,6 @@ namespace {
 // connection of 64 slots can deliver at once, so that its answers are sent together.
 constexpr size_t kBatch = 256;
 
-// Completions taken at a time. The clock is read once per so many, since it costs a tenth of a small call.
-constexpr size_t kChunkMax = 16;
-
 // After this time a turn takes no more completions. Turns of fast handlers take a tenth of it.
 constexpr int64_t kTurnNs = 500'000;
 
@@ -156,8 +153,6 @@ PollerStats Poller::stats() const {
   idle_.FillIn(stats);
   return stats;
 }
-
-int64_t Poller::NowForDeadlineNs() { return chunk_ < kChunkMax ? ReadClock() : now_ns_; }
 
 void Poller::CheckHeld() const { HAWSER_CHECK(Held(), "this code must run on its poller"); }
 
