@@ -77,7 +77,7 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
   [[gnu::noinline, gnu::cold]] UntypedCall();
   [[gnu::noinline, gnu::cold]] ~UntypedCall();
 
-  void Prepare(CallSender& sender, const Method& method, const CallOptions& options);
+  void Prepare(CallSender& sender, const Method& method, const CallOptions& options, bool held);
 
   // For what few calls have, at each step of a call's life.
   [[gnu::noinline, gnu::cold]] void PrepareExtras(const CallOptions& options);

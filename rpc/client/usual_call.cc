@@ -18,10 +18,10 @@ namespace hawser::internal {
 // ---- A call is made.
 
 [[gnu::always_inline]] inline void UntypedCall::Prepare(CallSender& sender, const Method& method,
-                                                        const CallOptions& options) {
+                                                        const CallOptions& options, bool held) {
   sender_ = &sender;
   method_ = method;
-  request = sender.poller().messages().NewOutgoing();
+  request = held ? sender.poller().NewOutgoing() : sender.poller().messages().NewOutgoing();
   stage_ = Stage::kNew;
   cancelled_ = was_sent_ = request_comes_back_ = false;
   resends_ = 0;
@@ -45,8 +45,9 @@ namespace hawser::internal {
 [[gnu::always_inline]] inline CallHandle CallHandle::NewOn(const std::shared_ptr<CallSender>& channel,
                                                            const Method& method, const CallOptions& options) {
   CallSender& sender = *channel;
-  UntypedCall* const call = sender.calls().Get(channel, sender.poller().Held());
-  call->Prepare(sender, method, options);
+  const bool held = sender.poller().Held();
+  UntypedCall* const call = sender.calls().Get(channel, held);
+  call->Prepare(sender, method, options, held);
   return CallHandle(call);
 }
 

@@ -106,7 +106,7 @@ class ServerCall {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
   Times TimesOf(int64_t all_ns, int64_t poller_free_ns) const;
-  void MakeReply() { context_.reply_ = connection_.poller().messages().NewOutgoing(); }
+  void MakeReply() { context_.reply_ = connection_.poller().NewOutgoing(); }
   // Not null: made, if the handler has not looked at it. Sending it empties this.
   transport::OutgoingMessagePtr& MadeReply() {
     context_.reply_message();

@@ -192,6 +192,8 @@ class Poller final : public PollerServices {
   ViolationCounts& violations() { return violations_; }
   const ViolationCounts& violations() const { return violations_; }
   MemoryQueue& memory_queue() { return memory_queue_; }
+  // As MessagePool::NewOutgoing(), for this thread.
+  OutgoingMessagePtr NewOutgoing() { return cache_.NewOutgoing(); }
   // As MessagePool::NewIncoming(), for this thread.
   IncomingMessagePtr NewIncoming() { return cache_.NewIncoming(); }
   // How messages cross, for those who send and receive them to add to.
@@ -219,9 +221,6 @@ class Poller final : public PollerServices {
  private:
   Poller(std::shared_ptr<fabric::Fabric> fabric, std::shared_ptr<MessagePool> messages, ReadLedger& ledger,
          const PollerOptions& options, Environment& environment);
-  // Completions taken at a time. The clock is read once per so many, since it costs a tenth of a small call.
-  static constexpr size_t kChunkMax = 16;
-
   void CheckHeld() const;
   bool TryHold();
   void Release();
@@ -251,6 +250,8 @@ class Poller final : public PollerServices {
   bool may_call_out_ = false;
   ReadBudget read_budget_;
   ViolationCounts violations_;
+  // Completions taken at a time. The clock is read once per so many, since it costs a tenth of a small call.
+  static constexpr size_t kChunkMax = 16;
   size_t chunk_;           // Completions to take at a time: fewer while handlers are slow.
   size_t dispatched_ = 0;  // Completions since the clock was read.
   FineClock fine_clock_;

@@ -393,6 +393,15 @@ class MessageCache {
   }
 
   // As of the pool, on the thread that uses the cache.
+  OutgoingMessagePtr NewOutgoing() {
+    OutgoingMessage* const message = outgoing_;
+    if (message == nullptr) [[unlikely]]
+      return pool_.NewOutgoing();
+    outgoing_ = message->next_free_;
+    --outgoing_kept_;
+    message->Revive();
+    return OutgoingMessagePtr(message);
+  }
   IncomingMessagePtr NewIncoming() {
     IncomingMessage* const message = incoming_;
     if (message == nullptr) [[unlikely]]
