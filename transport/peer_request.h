@@ -14,8 +14,8 @@
 
 namespace hawser::transport {
 
-// A peer whose handshake is good, and which waits for an answer: Connection::Accept(), Reject() or Refuse(),
-// one of them, once.
+// A peer whose handshake is good, and which waits for an answer: Connection::Accept(), LaneServer::Accept(),
+// Reject() or Refuse(), one of them, once.
 // Thread:   any, one at a time; Accept() needs the poller of the new connection.
 // Lifetime: destroyed without an answer, the peer is turned away without a reason.
 class PeerRequest {
@@ -43,6 +43,7 @@ class PeerRequest {
   void Refuse(const absl::Status& why);
 
  private:
+  friend class LaneServer;
   friend class Opening;
   friend class ProofDesk;
 

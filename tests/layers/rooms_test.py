@@ -14,6 +14,15 @@ import unittest
 # transport/README.md says the same.
 ROOMS = {
     "measure/verbs": ["transport", "transport/poller", "transport/wire", "transport/clock", "transport/fabric"],
+    "transport/lane": [
+        "transport",
+        "transport/connection",
+        "transport/poller",
+        "transport/wire",
+        "transport/memory",
+        "transport/clock",
+        "transport/fabric",
+    ],
     "transport/connection": [
         "transport",
         "transport/poller",
@@ -56,6 +65,10 @@ RPC_ROOMS = {
 
 # One room includes of another only these.
 ONLY = {
+    # Who the peer is, over RDMA with credentials.
+    ("transport/lane", "transport/connection"): [
+        ("lane", "prover"),
+    ],
     # The formulas of what a NIC pins. What a connection does with a fabric is in fabric.h.
     ("transport/connection", "transport/fabric/verbs"): [
         ("pinned_rings", "options"),

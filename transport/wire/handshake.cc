@@ -89,8 +89,8 @@ absl::StatusOr<Handshake> DecodeHandshake(absl::string_view data) {
         absl::StrCat("the peer's handshake sets reserved bits ", absl::Hex(reserved)));
   }
   const auto connects = static_cast<uint8_t>(ProvenBy(handshake.role));
-  if (connects < static_cast<uint8_t>(Role::kForward) || connects > static_cast<uint8_t>(Role::kProbe) ||
-      in[5] > static_cast<uint8_t>(Role::kProveProbe)) {
+  if (connects < static_cast<uint8_t>(Role::kForward) || connects > static_cast<uint8_t>(Role::kLane) ||
+      in[5] > static_cast<uint8_t>(Role::kProveLane)) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's handshake names role ", in[5]));
   }
   if (handshake.slots < 1 || handshake.slots > kSlotsMax) {

@@ -26,10 +26,12 @@ enum class Role : uint8_t {
   kForward = 1,  // The dialing side sends requests.
   kReverse = 2,  // The dialing side answers them.
   kProbe = 3,    // Wants no connection: what has become of the session? The rejection is the answer.
+  kLane = 4,     // Carries one-sided operations of the dialing side: see rpc/PROTOCOL.md.
   // Over TLS: carries no messages, but authenticates the connection of that role over RDMA (proof.h).
   kProveForward = 17,
   kProveReverse = 18,
   kProveProbe = 19,
+  kProveLane = 20,
 };
 // Which proof a connection of `role` needs where its fabric carries no TLS, and the way back.
 inline constexpr uint8_t kProofRoles = 16;
@@ -65,8 +67,8 @@ struct Handshake {
   uint16_t slots = 0;
   uint32_t receive_buffer_bytes = 0;
   uint64_t message_bytes_max = 0;
-  // In an accept: the new session. In a reverse connect, in a probe and in the proofs for them: the session
-  // that they belong to.
+  // In an accept: the new session. In a reverse connect, a probe or a lane, and in the proofs for them: the
+  // session it belongs to.
   SessionToken session = {};
 };
 inline constexpr size_t kHandshakeBytes = 44;

@@ -138,6 +138,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     for (const fabric::SendWorkRequest& request : requests) {
       if (request.opcode == fabric::Opcode::kRead) {
         ++counts_.reads;
+        if (request.signaled) ++counts_.signaled_reads;
         for (const fabric::Sge& sge : request.sges) counts_.read_bytes += sge.length;
         counts_.reads_outstanding_max = std::max(counts_.reads_outstanding_max, ++counts_.reads_outstanding);
         spy_.reads_[request.wr_id] = true;

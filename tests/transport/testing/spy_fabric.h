@@ -27,6 +27,7 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t sends_that_name_memory = 0;
     uint64_t sends_that_end_grants = 0;
     uint64_t reads = 0;
+    uint64_t signaled_reads = 0;
     uint64_t read_bytes = 0;
     size_t send_sges_most = 0;  // Of one SEND.
     uint64_t send_posts = 0;    // Calls.

@@ -1,0 +1,431 @@
+// One-sided operations over a lane, at both of its ends.
+
+#include "hawser/transport/lane/lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lane_server.h"
+#include "hawser/transport/lane/lent_memory.h"
+
+namespace hawser::transport {
+namespace {
+
+constexpr size_t kBytes = 1 << 16;
+
+// Lends one memory: any ticket of it is good.
+class TestLender final : public LaneServer::Owner {
+ public:
+  absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket& ticket) override {
+    ++tickets;
+    if (ticket.region != 1) return absl::PermissionDeniedError("the test refuses this ticket");
+    if (memory->revoked()) return absl::FailedPreconditionError("revoked");
+    return memory;
+  }
+  void OnLaneGone(LaneServer& lane) override {
+    if (lane_server == &lane) lane_server = nullptr;
+    ++gone;
+  }
+
+  std::shared_ptr<LentMemory> memory;
+  LaneServer* lane_server = nullptr;
+  int tickets = 0;
+  int gone = 0;
+};
+
+class TestOwner final : public Lane::Owner {
+ public:
+  void OnLaneReady() override { ready = true; }
+  void OnUnsent(LaneOperation& operation, bool was_ready, const absl::Status& why) override;
+  void OnLaneGone(Lane&, bool, const absl::Status& why) override { gone = why; }
+
+  bool ready = false;
+  int unsent = 0;
+  std::optional<absl::Status> gone;
+};
+
+class Operation final : public LaneOperation {
+ public:
+  void OnEnd(const absl::Status& status) override {
+    ++ends;
+    result = status;
+  }
+  bool done() const { return ends != 0; }
+
+  int ends = 0;
+  absl::Status result;
+};
+
+void TestOwner::OnUnsent(LaneOperation& operation, bool, const absl::Status& why) {
+  ++unsent;
+  static_cast<Operation&>(operation).OnEnd(why);
+}
+
+class LaneTest : public ::testing::Test {
+ protected:
+  LaneTest() : listener_(world_, world_.server) {
+    lender_->memory = *LentMemory::Map({7, 1}, kBytes, world_.clock);
+    EXPECT_THAT(lender_->memory->RegisterWith(world_.server.runtime), IsOk());
+    for (size_t i = 0; i < kBytes; ++i) lender_->memory->address()[i] = static_cast<uint8_t>(i * 7 + i / 256);
+    listener_.on_peer = [this](PeerRequest request) {
+      EXPECT_EQ(request.hello().role, Role::kLane);
+      absl::StatusOr<LaneServer*> lane =
+          LaneServer::Accept(world_.server.runtime, world_.server.poller(), std::move(request), lender_);
+      ASSERT_THAT(lane.status(), IsOk());
+      lender_->lane_server = *lane;
+    };
+    local_ = *world_.client.buffers().Acquire(kBytes);
+    memset(local_.data(), 0, kBytes);
+  }
+
+  ~LaneTest() override {
+    if (lane_ != nullptr && !owner_.gone.has_value()) {
+      world_.OnClient([this] { lane_->End(absl::CancelledError("the test ends")); });
+    }
+    EXPECT_TRUE(world_.RunUntil(
+        [this] { return (lane_ == nullptr || owner_.gone.has_value()) && lender_->lane_server == nullptr; }));
+    EXPECT_EQ(lender_->memory->lane_count(), 0u);
+    local_ = Lease();
+  }
+
+  void Dial() {
+    world_.OnClient([this] {
+      Lane::Target target;
+      target.address = listener_.address();
+      Lane::Owner& owner = owner_;
+      absl::StatusOr<Lane*> lane = Lane::Dial(world_.client.poller(), target, absl::Seconds(5), owner);
+      ASSERT_THAT(lane.status(), IsOk());
+      lane_ = *lane;
+    });
+  }
+
+  static LaneTicket Ticket(uint64_t offset = 0, uint64_t length = kBytes, uint8_t access = kLaneAccessAll) {
+    LaneTicket ticket;
+    ticket.owner = 7;
+    ticket.region = 1;
+    ticket.offset = offset;
+    ticket.length = length;
+    ticket.access = access;
+    return ticket;
+  }
+
+  uint32_t Open(const LaneTicket& ticket) {
+    uint32_t handle = 0;
+    world_.OnClient([&] { handle = lane_->Open(ticket); });
+    return handle;
+  }
+
+  // Ranges of the remote memory, one behind the other in `local_` from `at` on.
+  void Prepare(Operation& operation, bool writes, const std::vector<std::pair<uint64_t, uint32_t>>& ranges,
+               size_t at = 0) {
+    operation.writes = writes;
+    for (const auto& [offset, length] : ranges) {
+      operation.pieces.push_back({offset, {local_.data() + at, length, local_.lkey()}});
+      at += length;
+    }
+  }
+  void Start(Operation& operation, uint32_t handle) {
+    world_.OnClient([&] { lane_->Start(operation, handle); });
+  }
+  absl::Status Run(Operation& operation, uint32_t handle) {
+    Start(operation, handle);
+    EXPECT_TRUE(world_.RunUntil([&] { return operation.done(); }));
+    EXPECT_EQ(operation.ends, 1);
+    return operation.result;
+  }
+  absl::Status Read(uint32_t handle, uint64_t offset, uint32_t length) {
+    Operation operation;
+    Prepare(operation, false, {{offset, length}});
+    return Run(operation, handle);
+  }
+  // The calling thread waits in a thread of its own in a program; here the turns go on.
+  bool RevokeAndTurn() {
+    lender_->memory->Revoke();
+    return world_.RunUntil([this] { return lender_->memory->lane_count() == 0; });
+  }
+
+  uint8_t* remote() { return lender_->memory->address(); }
+
+  World world_;
+  TestListener listener_;
+  const std::shared_ptr<TestLender> lender_ = std::make_shared<TestLender>();
+  TestOwner owner_;
+  Lane* lane_ = nullptr;
+  Lease local_;
+};
+
+TEST_F(LaneTest, ReadsAndWritesWhatTheTicketGives) {
+  Dial();
+  const uint32_t handle = Open(Ticket(4096, 8192));
+  EXPECT_THAT(Read(handle, 16, 1000), IsOk());
+  EXPECT_EQ(memcmp(local_.data(), remote() + 4096 + 16, 1000), 0);
+  memset(local_.data(), 'w', 100);
+  Operation write;
+  Prepare(write, true, {{8092, 100}});
+  EXPECT_THAT(Run(write, handle), IsOk());
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(remote()) + 4096 + 8092, 100), std::string(100, 'w'));
+  EXPECT_EQ(lender_->tickets, 1);
+}
+
+TEST_F(LaneTest, SixtyFourRangesAreOnePostAndOneCompletion) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  std::vector<std::pair<uint64_t, uint32_t>> ranges;
+  for (uint64_t i = 0; i < 64; ++i) ranges.emplace_back(1000 * (i + 1), 16);
+  Operation read;
+  Prepare(read, false, ranges);
+  const SpyFabric::Counts before = world_.client.fabric->counts(0);
+  EXPECT_THAT(Run(read, handle), IsOk());
+  const SpyFabric::Counts& after = world_.client.fabric->counts(0);
+  EXPECT_EQ(after.send_posts - before.send_posts, 1u);
+  EXPECT_EQ(after.reads - before.reads, 64u);
+  EXPECT_EQ(after.signaled_reads - before.signaled_reads, 1u);
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(memcmp(local_.data() + 16 * i, remote() + 1000 * (i + 1), 16), 0) << i;
+  }
+}
+
+TEST_F(LaneTest, MoreRangesThanTheSendQueueHoldsComplete) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  std::vector<std::pair<uint64_t, uint32_t>> ranges;
+  for (uint64_t i = 0; i < 1000; ++i) ranges.emplace_back(64 * i, 64);
+  Operation read;
+  Prepare(read, false, ranges);
+  EXPECT_THAT(Run(read, handle), IsOk());
+  EXPECT_EQ(memcmp(local_.data(), remote(), 64000), 0);
+}
+
+TEST_F(LaneTest, EachByteMayBeReadAnyNumberOfTimes) {
+  Dial();
+  const uint32_t handle = Open(Ticket(0, 4096));
+  for (int i = 0; i < 20; ++i) ASSERT_THAT(Read(handle, 0, 4096), IsOk()) << i;
+}
+
+TEST_F(LaneTest, ARangeBeyondTheTicketFailsAloneAndPostsNothing) {
+  Dial();
+  const uint32_t handle = Open(Ticket(0, 4096));
+  ASSERT_THAT(Read(handle, 0, 4096), IsOk());
+  EXPECT_CODE(Read(handle, 1, 4096), kOutOfRange);
+  EXPECT_CODE(Read(handle, 4096, 1), kOutOfRange);
+  EXPECT_CODE(Read(handle, UINT64_MAX, 2), kOutOfRange);
+  EXPECT_THAT(Read(handle, 4095, 1), IsOk());
+  EXPECT_FALSE(owner_.gone.has_value());
+}
+
+TEST_F(LaneTest, AccessThatTheTicketDoesNotGiveFailsAlone) {
+  Dial();
+  const uint32_t reads = Open(Ticket(0, 4096, kLaneRead));
+  const uint32_t writes = Open(Ticket(0, 4096, kLaneWrite));
+  Operation write;
+  Prepare(write, true, {{0, 8}});
+  EXPECT_CODE(Run(write, reads), kPermissionDenied);
+  EXPECT_CODE(Read(writes, 0, 8), kPermissionDenied);
+  EXPECT_THAT(Read(reads, 0, 8), IsOk());
+}
+
+TEST_F(LaneTest, ARefusedTicketFailsItsOperationsAndNoOthers) {
+  Dial();
+  LaneTicket bad = Ticket();
+  bad.region = 2;
+  const uint32_t refused = Open(bad), good = Open(Ticket());
+  const absl::Status status = Read(refused, 0, 8);
+  EXPECT_CODE(status, kPermissionDenied);
+  EXPECT_NE(Text(status).find("the test refuses this ticket"), std::string::npos);
+  EXPECT_CODE(Read(refused, 0, 8), kPermissionDenied);  // Also when it has the answer.
+  EXPECT_THAT(Read(good, 0, 8), IsOk());
+}
+
+TEST_F(LaneTest, RevocationWaitsForNoOneAndLaterOperationsFail) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  EXPECT_EQ(lender_->memory->lane_count(), 1u);
+  EXPECT_TRUE(RevokeAndTurn());
+  EXPECT_CODE(Read(handle, 0, 8), kFailedPrecondition);
+  EXPECT_FALSE(owner_.gone.has_value());
+}
+
+TEST_F(LaneTest, OperationsInFlightEndBeforeARevocation) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  std::vector<Operation> reads(50);
+  for (Operation& read : reads) Prepare(read, false, {{0, 4096}});
+  for (Operation& read : reads) Start(read, handle);
+  world_.client.poller().PollOnce();
+  EXPECT_TRUE(RevokeAndTurn());
+  EXPECT_TRUE(world_.RunUntil(
+      [&] { return std::all_of(reads.begin(), reads.end(), [](Operation& each) { return each.done(); }); }));
+  for (const Operation& read : reads) {
+    EXPECT_EQ(read.ends, 1);
+    EXPECT_TRUE(read.result.ok() || absl::IsFailedPrecondition(read.result)) << read.result;
+  }
+  EXPECT_FALSE(owner_.gone.has_value()) << *owner_.gone;
+}
+
+// The peer's poller does not run, so it gives nothing back.
+TEST_F(LaneTest, APeerThatDoesNotAnswerARevocationLosesItsLane) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  lender_->memory->Revoke();
+  for (int i = 0; i < 100; ++i) world_.server.poller().PollOnce();
+  EXPECT_EQ(lender_->memory->lane_count(), 1u);
+  world_.clock.Advance(absl::Seconds(2));
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (lender_->memory->lane_count() > 0 && absl::Now() < give_up) world_.server.poller().PollOnce();
+  EXPECT_EQ(lender_->memory->lane_count(), 0u);
+  EXPECT_TRUE(world_.RunUntil([this] { return owner_.gone.has_value(); }));
+}
+
+TEST_F(LaneTest, AnAbortedOperationOfWhichNothingIsPostedCostsNoLane) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  Operation read;
+  Prepare(read, false, {{0, 8}});
+  Start(read, handle);  // Before the lane is up.
+  world_.OnClient([&] { lane_->Abort(read, absl::DeadlineExceededError("late")); });
+  EXPECT_EQ(read.ends, 1);
+  EXPECT_CODE(read.result, kDeadlineExceeded);
+  EXPECT_THAT(Read(handle, 0, 8), IsOk());
+}
+
+// The owner's poller does not run, so that the READs cannot complete.
+TEST_F(LaneTest, AnAbortedOperationEndsOnlyOnceItsMemoryIsFree) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "a NIC answers without a poller";
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  Operation aborted, other, write;
+  Prepare(aborted, false, {{0, 64}});
+  Prepare(other, false, {{64, 64}}, 64);
+  Prepare(write, true, {{128, 64}}, 128);
+  for (Operation* each : {&aborted, &other, &write}) Start(*each, handle);
+  world_.client.poller().PollOnce();
+  EXPECT_FALSE(aborted.done());
+  bool at_once = true;
+  world_.OnClient([&] {
+    lane_->Abort(aborted, absl::DeadlineExceededError("late"));
+    at_once = aborted.done();
+  });
+  EXPECT_FALSE(at_once);
+  EXPECT_TRUE(world_.RunUntil([&] { return aborted.done() && other.done() && write.done(); }));
+  EXPECT_CODE(aborted.result, kDeadlineExceeded);
+  EXPECT_CODE(other.result, kUnavailable);
+  EXPECT_CODE(write.result, kUnavailable);
+  EXPECT_NE(Text(write.result).find("may have been written"), std::string::npos) << write.result;
+  EXPECT_EQ(Text(other.result).find("may have been written"), std::string::npos) << other.result;
+  EXPECT_TRUE(owner_.gone.has_value());
+  // What came too late changes nothing here.
+  memset(local_.data(), 'x', 256);
+  world_.Settle();
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(local_.data()), 256), std::string(256, 'x'));
+}
+
+TEST_F(LaneTest, AnAbortAfterTheCompletionChangesNothing) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  Operation read;
+  Prepare(read, false, {{0, 8}});
+  ASSERT_THAT(Run(read, handle), IsOk());
+  world_.OnClient([&] { lane_->Abort(read, absl::CancelledError("raced")); });
+  EXPECT_EQ(read.ends, 1);
+  EXPECT_THAT(Read(handle, 0, 8), IsOk());
+}
+
+TEST_F(LaneTest, ALaneThatIsNotAcceptedGivesItsOperationsBack) {
+  listener_.on_peer = [](PeerRequest request) {
+    request.Refuse(absl::ResourceExhaustedError("the test is full"));
+  };
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  Operation read;
+  Prepare(read, false, {{0, 8}});
+  EXPECT_CODE(Run(read, handle), kResourceExhausted);
+  EXPECT_EQ(owner_.unsent, 1);
+  EXPECT_TRUE(world_.RunUntil([this] { return owner_.gone.has_value(); }));
+}
+
+TEST_F(LaneTest, MoreTicketsThanTheLaneTakesAreRefusedUntilOneIsClosed) {
+  Dial();
+  std::vector<uint32_t> handles;
+  for (size_t i = 0; i < LaneServer::kHandlesMax; ++i) handles.push_back(Open(Ticket()));
+  ASSERT_THAT(Read(handles.back(), 0, 8), IsOk());
+  EXPECT_CODE(Read(Open(Ticket()), 0, 8), kResourceExhausted);
+  world_.OnClient([&] { lane_->Close(handles.front()); });
+  EXPECT_THAT(Read(Open(Ticket()), 0, 8), IsOk());
+}
+
+TEST_F(LaneTest, AReadNeedsNoReceiveAndNoSendAtTheOwner) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  world_.Settle();
+  const SpyFabric::Counts before = world_.server.fabric->counts(0);
+  for (uint64_t i = 0; i < 10; ++i) ASSERT_THAT(Read(handle, 8 * i, 8), IsOk());
+  const SpyFabric::Counts& after = world_.server.fabric->counts(0);
+  EXPECT_EQ(after.receive_posts, before.receive_posts);
+  EXPECT_EQ(after.sends, before.sends);
+}
+
+// ---- Messages
+
+TEST(LaneMessageTest, EachKindIsDecodedAsItWasEncoded) {
+  for (int kind = 1; kind <= 6; ++kind) {
+    LaneMessage message;
+    message.kind = static_cast<LaneMessage::Kind>(kind);
+    message.handle = 0x01020304;
+    message.ticket = {1, 2, 3, 4, kLaneRead, {9, 8, 7}};
+    message.address = 0x1000;
+    message.length = 77;
+    message.rkey = 5;
+    message.access = kLaneWrite;
+    message.why = absl::OutOfRangeError(std::string(1000, 'y'));
+    const std::string bytes = Encode(message);
+    ASSERT_LE(bytes.size(), kLaneMessageMax);
+    const absl::StatusOr<LaneMessage> back =
+        DecodeLaneMessage({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    ASSERT_THAT(back.status(), IsOk());
+    EXPECT_EQ(back->kind, message.kind);
+    EXPECT_EQ(back->handle, message.handle);
+    EXPECT_EQ(back->ticket == message.ticket, kind == 1);
+    if (kind == 2) {
+      EXPECT_EQ(back->address, message.address);
+      EXPECT_EQ(back->length, message.length);
+      EXPECT_EQ(back->rkey, message.rkey);
+      EXPECT_EQ(back->access, message.access);
+    }
+    if (kind == 3) {
+      EXPECT_CODE(back->why, kOutOfRange);
+      EXPECT_EQ(Text(back->why), std::string(248, 'y'));
+    }
+  }
+}
+
+TEST(LaneMessageTest, EveryOtherLengthAndKindIsRefused) {
+  std::vector<uint8_t> bytes(kLaneMessageMax, 0);
+  for (int kind = 0; kind < 256; ++kind) {
+    for (size_t size = 0; size <= bytes.size(); ++size) {
+      bytes[0] = static_cast<uint8_t>(kind);
+      const bool fits = (kind == 1 && size == 56) || (kind >= 3 && kind <= 6 && size == 8);
+      EXPECT_EQ(DecodeLaneMessage({bytes.data(), size}).ok(), fits) << kind << ", " << size;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hawser::transport

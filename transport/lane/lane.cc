@@ -1,0 +1,452 @@
+#include "hawser/transport/lane/lane.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/wire/options.h"
+#include "hawser/transport/wire/proof.h"
+
+namespace hawser::transport {
+namespace {
+
+template <typename Queue>
+void RemoveFrom(Queue& queue, LaneOperation* operation) {
+  queue.erase(std::remove(queue.begin(), queue.end(), operation), queue.end());
+}
+
+}  // namespace
+
+Lane::Lane(Poller& poller, const Target& target, Owner& owner)
+    : LaneEnd(poller), owner_(owner), target_(target), connect_timer_([this] {
+        End(absl::UnavailableError(absl::StrCat("a lane to ", peer(), " was not opened: no answer in time")));
+      }) {
+  set_peer(target.address);
+}
+
+Lane::~Lane() {
+  StopProving();
+  poller().timers().Cancel(connect_timer_);
+}
+
+absl::StatusOr<Lane*> Lane::Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
+                                 Owner& owner) {
+  poller.AssertHeld();
+  std::unique_ptr<Lane> made(new Lane(poller, target, owner));
+  Lane& lane = *made;
+  poller.Adopt(std::move(made));  // Gives it the index that its receives name.
+  fabric::QueuePairOptions options;
+  options.send_depth = kLaneReceives + kPostedMax;
+  options.read_depth = kLaneReadDepth;
+  options.local_address = target.local_address;
+  const bool proves = target.security.prove_over != nullptr;
+  if (!proves) {
+    options.tls = target.security.tls;
+    options.tls_host = target.security.host;
+  }
+  lane.offer_.role = Role::kLane;
+  lane.offer_.slots = 1;
+  lane.offer_.receive_buffer_bytes = kReceiveBufferMin;
+  lane.offer_.session = target.session;
+  absl::Status started = lane.Create(options);
+  if (started.ok() && !proves) started = lane.Connect(Encode(lane.offer_));
+  if (!started.ok()) {
+    poller.Drop(&lane);
+    return started;
+  }
+  poller.timers().Set(lane.connect_timer_, After(poller.environment().NowNs(), connect_timeout));
+  if (proves) {
+    Prover::Client& client = lane;
+    lane.prover_ = std::make_shared<Prover>(poller, target.address, target.local_address, lane.offer_,
+                                            target.security, client);
+    const std::shared_ptr<Prover> prover = lane.prover_;
+    prover->Start(connect_timeout);
+  }
+  return &lane;
+}
+
+absl::Status Lane::Connect(absl::string_view hello) { return queue_pair().Connect(target_.address, hello); }
+
+void Lane::OnProof(absl::StatusOr<Prover::Result> result) {
+  if (state() != State::kConnecting || prover_ == nullptr) return;
+  absl::Status status = result.status();
+  if (result.ok()) {
+    proof_ = *std::move(result);
+    connect_ = EncodeConnect(offer_, proof_.proof);
+    status = Connect(connect_);
+  }
+  if (!status.ok()) {
+    End(absl::Status(status.code(),
+                     absl::StrCat("a lane to ", peer(), " was not opened: ", status.message())));
+  }
+}
+
+void Lane::StopProving() {
+  if (prover_ != nullptr) std::exchange(prover_, nullptr)->Abandon();
+}
+
+void Lane::OnEstablished(absl::string_view private_data) {
+  const absl::StatusOr<Handshake> answer =
+      prover_ == nullptr ? DecodeAccept(private_data, Role::kLane)
+                         : DecodeAccept(private_data, Role::kLane, proof_.proof.key, connect_);
+  if (!answer.ok()) {
+    return End(absl::Status(answer.status().code(), absl::StrCat("a lane to ", peer(), " was not opened: ",
+                                                                 answer.status().message())));
+  }
+  const std::shared_ptr<const PeerIdentity> reached =
+      OrNotAuthenticated(prover_ != nullptr ? proof_.server : queue_pair().peer_identity());
+  if (!(*reached == *OrNotAuthenticated(target_.peer))) {
+    return End(
+        absl::UnauthenticatedError(absl::StrCat("the lane reached another server: \"", reached->ToString(),
+                                                "\"; do several servers share ", peer(), "?")));
+  }
+  StopProving();
+  poller().timers().Cancel(connect_timer_);
+  was_ready_ = true;
+  BecomeReady();
+  owner_.OnLaneReady();
+  AskNext();
+}
+
+// ---- Tickets
+
+uint32_t Lane::Open(const LaneTicket& ticket) {
+  const uint32_t number = next_handle_++;
+  auto handle = std::make_unique<Handle>();
+  handle->ticket = ticket;
+  handles_[number] = std::move(handle);
+  LaneMessage open;
+  open.kind = LaneMessage::Kind::kOpen;
+  open.handle = number;
+  open.ticket = ticket;
+  Ask(std::move(open));
+  return number;
+}
+
+void Lane::Close(uint32_t number) {
+  const auto found = handles_.find(number);
+  if (found == handles_.end() || ending()) return;
+  Handle& handle = *found->second;
+  handle.close_asked = true;
+  if (handle.stage == Stage::kUseless) {
+    handles_.erase(found);
+  } else if (handle.stage == Stage::kOpen) {
+    handle.stage = Stage::kRevoked;
+    CloseIfUnused(number, handle);
+  }
+}
+
+void Lane::Ask(LaneMessage message) {
+  to_ask_.push_back(std::move(message));
+  AskNext();
+}
+
+void Lane::AskNext() {
+  while (was_ready_ && !ending() && !to_ask_.empty() && unanswered_ < kLaneRequestsMax) {
+    ++unanswered_;
+    const LaneMessage message = std::move(to_ask_.front());
+    to_ask_.pop_front();
+    SendMessage(message);
+  }
+}
+
+void Lane::OnMessage(const LaneMessage& message) {
+  const auto broken = [&](absl::string_view what) {
+    End(absl::UnavailableError(absl::StrCat("the peer ", peer(), " broke the protocol of lanes: ", what)));
+  };
+  const bool answers = message.kind == LaneMessage::Kind::kOpened ||
+                       message.kind == LaneMessage::Kind::kRefused ||
+                       message.kind == LaneMessage::Kind::kClosed;
+  const auto found = handles_.find(message.handle);
+  if (answers && unanswered_ == 0) return broken("it answers what was not asked");
+  if (answers) --unanswered_;
+  if (found == handles_.end()) return broken(absl::StrCat("there is no handle ", message.handle));
+  Handle& handle = *found->second;
+  switch (message.kind) {
+    case LaneMessage::Kind::kOpened:
+      if (handle.stage != Stage::kOpening) return broken("it opens a handle twice");
+      OnOpened(message, handle);
+      break;
+    case LaneMessage::Kind::kRefused:
+      if (handle.stage != Stage::kOpening) return broken("it refuses a handle that is open");
+      Refuse(handle, message.why);
+      break;
+    case LaneMessage::Kind::kClosed:
+      if (handle.stage != Stage::kClosing) return broken("it closes a handle unasked");
+      if (handle.close_asked) {
+        handles_.erase(found);
+      } else {
+        handle.stage = Stage::kUseless;
+      }
+      break;
+    case LaneMessage::Kind::kRevoke:
+      // Otherwise this end's own kClose has crossed with it.
+      if (handle.stage == Stage::kOpen || handle.stage == Stage::kRevoked) {
+        Refuse(handle, absl::FailedPreconditionError(
+                           "the owner has revoked the memory: its ticket is void, and a new one is needed"));
+      } else if (handle.stage == Stage::kOpening) {
+        return broken("it revokes a handle that is not open");
+      }
+      break;
+    default:
+      return broken("it sent what only a requester sends");
+  }
+  AskNext();
+}
+
+void Lane::OnOpened(const LaneMessage& message, Handle& handle) {
+  if (message.length != handle.ticket.length || message.access != handle.ticket.access) {
+    return End(absl::UnavailableError(absl::StrCat("the owner ", peer(), " gave ", message.length,
+                                                   " bytes for a ticket of ", handle.ticket.length)));
+  }
+  handle.stage = Stage::kOpen;
+  handle.address = message.address;
+  handle.rkey = message.rkey;
+  std::deque<LaneOperation*> waiting = std::exchange(handle.waiting, {});
+  for (LaneOperation* operation : waiting) Enqueue(*operation, handle);
+  if (handle.close_asked) Close(message.handle);
+}
+
+// The handle has no rkey, or is about to lose it. What is posted completes first.
+void Lane::Refuse(Handle& handle, const absl::Status& why) {
+  const bool has_grant = handle.stage != Stage::kOpening;
+  handle.stage = has_grant ? Stage::kRevoked : Stage::kUseless;
+  handle.why = why;
+  std::deque<LaneOperation*> waiting = std::exchange(handle.waiting, {});
+  uint32_t number = 0;
+  for (const auto& [each, of] : handles_) {
+    if (of.get() == &handle) number = each;
+  }
+  std::deque<LaneOperation*> ready = ready_;
+  for (LaneOperation* operation : ready) {
+    if (operation->handle_ != number) continue;
+    RemoveFrom(ready_, operation);
+    operation->result_ = why;
+    if (operation->posted_ == operation->done_) waiting.push_back(operation);
+  }
+  // Those whose last pieces are posted may end well.
+  for (LaneOperation* operation : waiting) {
+    if (operation->posted_ > 0) --handle.in_flight;
+    Finish(*operation, why);
+  }
+  if (has_grant) {
+    CloseIfUnused(number, handle);
+  } else if (handle.close_asked) {
+    handles_.erase(number);
+  }
+}
+
+void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
+  if (handle.stage != Stage::kRevoked || handle.in_flight > 0) return;
+  handle.stage = Stage::kClosing;
+  LaneMessage close;
+  close.kind = LaneMessage::Kind::kClose;
+  close.handle = number;
+  Ask(std::move(close));
+}
+
+// ---- Operations
+
+absl::Status Lane::CheckRanges(const LaneOperation& operation, const Handle& handle) const {
+  const uint8_t needed = operation.writes ? kLaneWrite : kLaneRead;
+  if ((handle.ticket.access & needed) == 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the ticket is for ", DescribeAccess(handle.ticket.access), ", not for ", DescribeAccess(needed)));
+  }
+  const uint64_t size = handle.ticket.length;
+  for (const LaneOperation::Piece& piece : operation.pieces) {
+    if (piece.offset > size || piece.local.length > size - piece.offset) {
+      return absl::OutOfRangeError(absl::StrCat(piece.local.length, " bytes at offset ", piece.offset,
+                                                " are beyond the ", size, " bytes of the ticket"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Lane::Start(LaneOperation& operation, uint32_t number) {
+  const auto found = handles_.find(number);
+  operation.handle_ = number;
+  operation.lane_ = this;
+  operation.posted_ = operation.done_ = 0;
+  operation.result_ = absl::OkStatus();
+  if (ending()) {
+    operation.lane_ = nullptr;
+    return owner_.OnUnsent(operation, was_ready_, why());
+  }
+  Handle& handle = *found->second;
+  absl::Status possible = CheckRanges(operation, handle);
+  if (possible.ok() && (handle.stage == Stage::kUseless || handle.stage == Stage::kRevoked ||
+                        handle.stage == Stage::kClosing)) {
+    possible = handle.why;
+  }
+  if (!possible.ok()) return Finish(operation, possible);
+  if (handle.stage == Stage::kOpening) {
+    handle.waiting.push_back(&operation);
+  } else {
+    Enqueue(operation, handle);
+  }
+}
+
+void Lane::Enqueue(LaneOperation& operation, Handle&) {
+  ready_.push_back(&operation);
+  poller().MarkForFlush(this);
+}
+
+void Lane::OnFlush() {
+  while (!ready_.empty() && !ending()) {
+    LaneOperation& operation = *ready_.front();
+    if (!PostSome(operation)) return;
+    ready_.pop_front();
+    // The others have their turn.
+    if (operation.posted_ < operation.pieces.size()) ready_.push_back(&operation);
+  }
+}
+
+bool Lane::PostSome(LaneOperation& operation) {
+  const size_t left = operation.pieces.size() - operation.posted_;
+  size_t count = std::min<size_t>(left, room());
+  // Two chains share the send queue, so that the fabric always has one.
+  if (count < left) count = std::min<size_t>(count, kPostedMax / 2);
+  if (count == 0) return false;
+  Handle& handle = *handles_.find(operation.handle_)->second;
+  std::array<fabric::SendWorkRequest, kPostedMax> requests;
+  count = std::min(count, requests.size());
+  for (size_t i = 0; i < count; ++i) {
+    const LaneOperation::Piece& piece = operation.pieces[operation.posted_ + i];
+    requests[i].opcode = operation.writes ? fabric::Opcode::kWrite : fabric::Opcode::kRead;
+    requests[i].signaled = i + 1 == count;
+    requests[i].sges = {&piece.local, 1};
+    requests[i].remote_address = handle.address + piece.offset;
+    requests[i].rkey = handle.rkey;
+  }
+  Posted posted{0, &operation, static_cast<uint32_t>(count)};
+  // Before it is posted: if that fails, the lane ends, and with it this operation.
+  if (operation.posted_ == 0) ++handle.in_flight;
+  operation.posted_ += count;
+  if (!PostWork(absl::MakeSpan(requests.data(), count), posted.last).ok()) return false;
+  posted_.push_back(posted);
+  return true;
+}
+
+void Lane::OnSent(uint64_t done) {
+  while (!posted_.empty() && posted_.front().last < done) {
+    const Posted posted = posted_.front();
+    posted_.pop_front();
+    OnPiecesDone(*posted.operation, posted.pieces);
+  }
+}
+
+void Lane::OnPiecesDone(LaneOperation& operation, uint32_t pieces) {
+  operation.done_ += pieces;
+  if (operation.done_ < operation.posted_) return;
+  const bool complete = operation.done_ == operation.pieces.size();
+  if (!complete && operation.result_.ok() && !ending()) return;  // The rest is in `ready_`.
+  // A completion that comes while the lane ends is a success like any other.
+  const absl::Status result = complete ? absl::OkStatus() : WhyNot(operation);
+  const uint32_t number = operation.handle_;
+  Finish(operation, result);
+  const auto found = handles_.find(number);
+  if (found == handles_.end()) return;
+  --found->second->in_flight;
+  CloseIfUnused(number, *found->second);
+}
+
+void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
+  if (ending() || status == fabric::CompletionStatus::kFlushed) return;
+  for (const Posted& posted : posted_) {
+    if (posted.last < number) continue;
+    if (posted.last - posted.pieces + 1 <= number) {
+      posted.operation->result_ =
+          status == fabric::CompletionStatus::kRemoteAccessError
+              ? absl::FailedPreconditionError(
+                    absl::StrCat("the owner refuses the memory: it was revoked, or the owner has ended (",
+                                 Describe(status), ")", PartlyDone(*posted.operation)))
+              : absl::UnavailableError(absl::StrCat("a ", posted.operation->writes ? "WRITE" : "READ",
+                                                    " failed: ", Describe(status),
+                                                    PartlyDone(*posted.operation)));
+    }
+    return;
+  }
+}
+
+std::string Lane::PartlyDone(const LaneOperation& operation) const {
+  if (!operation.writes) return "";
+  return "; it may have been written, in whole or in part";
+}
+
+absl::Status Lane::WhyNot(const LaneOperation& operation) const {
+  if (!operation.result_.ok()) return operation.result_;
+  return absl::Status(why().code(), absl::StrCat(why().message(), PartlyDone(operation)));
+}
+
+void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
+  operation.lane_ = nullptr;
+  operation.OnEnd(status);
+}
+
+void Lane::Forget(LaneOperation& operation) {
+  RemoveFrom(ready_, &operation);
+  if (const auto found = handles_.find(operation.handle_); found != handles_.end()) {
+    RemoveFrom(found->second->waiting, &operation);
+  }
+}
+
+void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
+  if (operation.lane_ != this) return;
+  if (operation.posted_ == operation.done_) {
+    const uint32_t number = operation.handle_;
+    const bool was_posted = operation.posted_ > 0;
+    Forget(operation);
+    Finish(operation, was_posted && operation.writes
+                          ? absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone(operation)))
+                          : why);
+    const auto found = handles_.find(number);
+    if (!was_posted || found == handles_.end()) return;
+    --found->second->in_flight;
+    return CloseIfUnused(number, *found->second);
+  }
+  if (!operation.result_.ok()) return;
+  operation.result_ = absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone(operation)));
+  End(
+      absl::UnavailableError("another operation ended before its completion (its deadline passed, or it was "
+                             "cancelled), which breaks "
+                             "the lane"));
+}
+
+// ---- Its end
+
+void Lane::OnEnding() {
+  poller().timers().Cancel(connect_timer_);
+  StopProving();
+  to_ask_.clear();
+  // Of which nothing is posted.
+  std::deque<LaneOperation*> unsent;
+  for (LaneOperation* operation : std::exchange(ready_, {})) {
+    if (operation->posted_ == 0) {
+      unsent.push_back(operation);
+    } else if (operation->posted_ == operation->done_) {
+      Finish(*operation, WhyNot(*operation));
+    }
+  }
+  for (auto& [number, handle] : handles_) {
+    for (LaneOperation* operation : std::exchange(handle->waiting, {})) unsent.push_back(operation);
+  }
+  for (LaneOperation* operation : unsent) {
+    operation->lane_ = nullptr;
+    owner_.OnUnsent(*operation, was_ready_, why());
+  }
+}
+
+void Lane::OnGone() {
+  std::deque<LaneOperation*> ended;
+  for (const Posted& posted : std::exchange(posted_, {})) {
+    if (std::find(ended.begin(), ended.end(), posted.operation) == ended.end()) {
+      ended.push_back(posted.operation);
+    }
+  }
+  for (LaneOperation* operation : ended) Finish(*operation, WhyNot(*operation));
+  owner_.OnLaneGone(*this, was_ready_, why());
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,153 @@
+#ifndef HAWSER_TRANSPORT_LANE_LANE_H_
+#define HAWSER_TRANSPORT_LANE_LANE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/tls/peer_identity.h"
+#include "hawser/transport/connection/prover.h"
+#include "hawser/transport/lane/lane_end.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lane_operation.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/security.h"
+#include "hawser/transport/wire/handshake.h"
+
+namespace hawser::transport {
+
+// The requester's end of a lane: shows tickets, and carries out operations on the memory that they give.
+//
+// The result of an operation is told when no NIC can touch its local memory any more. What is posted cannot
+// be taken back, so an operation that ends before its completion (deadline, cancellation) breaks the lane:
+// the queue pair disconnects, everything is flushed, and only then all results are told. Operations of which
+// nothing was posted go to the owner, which may start them on another lane.
+// Thread:   on the poller.
+// Lifetime: see LaneEnd.
+class Lane final : public LaneEnd, Prover::Client {
+ public:
+  // Places in the send queue for operations.
+  static constexpr uint32_t kPostedMax = 128;
+
+  class Owner {
+   public:
+    // The lane is up.
+    virtual void OnLaneReady() = 0;
+    // Nothing of this operation was posted, and the lane ends. `was_ready`: it was up.
+    virtual void OnUnsent(LaneOperation& operation, bool was_ready, const absl::Status& why) = 0;
+    // Once, the last call: no NIC touches any memory of an operation of `lane`.
+    virtual void OnLaneGone(Lane& lane, bool was_ready, const absl::Status& why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  struct Target {
+    SocketAddress address;
+    SocketAddress local_address;  // See fabric::QueuePairOptions.
+    SessionToken session = {};
+    Security security;
+    // Whom the session has reached. Another identity is refused.
+    std::shared_ptr<const PeerIdentity> peer;
+  };
+
+  // `owner` outlives it. Not OK: the owner is not called.
+  static absl::StatusOr<Lane*> Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
+                                    Owner& owner);
+  ~Lane() override;
+
+  // Shows `ticket`, now or when the lane is up. Returns the handle for Start().
+  uint32_t Open(const LaneTicket& ticket);
+  // No operation on `handle` follows; none is in flight.
+  void Close(uint32_t handle);
+
+  // Begins it, or queues it. It ends with OnEnd() or goes back with Owner::OnUnsent(), later.
+  void Start(LaneOperation& operation, uint32_t handle);
+  // It ends with `why`, as soon as no NIC touches its memory: at once if nothing of it is posted, else with
+  // the lane. Without effect if it has ended.
+  void Abort(LaneOperation& operation, const absl::Status& why);
+
+  const SessionToken& session() const { return target_.session; }
+  // Once it is up.
+  uint32_t read_depth() { return queue_pair().read_depth(); }
+
+ private:
+  enum class Stage : uint8_t { kOpening, kOpen, kRevoked, kClosing, kUseless };
+  struct Handle {
+    Stage stage = Stage::kOpening;
+    LaneTicket ticket;
+    uint64_t address = 0;
+    uint32_t rkey = 0;
+    absl::Status why;        // kUseless, kRevoked, kClosing: what operations get.
+    uint32_t in_flight = 0;  // Operations of which something is posted.
+    bool close_asked = false;
+    std::deque<LaneOperation*> waiting;  // While it opens.
+  };
+  struct Posted {
+    uint64_t last = 0;  // The number of the last work request.
+    LaneOperation* operation = nullptr;
+    uint32_t pieces = 0;
+  };
+
+  Lane(Poller& poller, const Target& target, Owner& owner);
+
+  absl::Status Connect(absl::string_view hello);
+  void StopProving();
+  void Ask(LaneMessage message);
+  void AskNext();
+  void OnOpened(const LaneMessage& message, Handle& handle);
+  void Refuse(Handle& handle, const absl::Status& why);
+  void CloseIfUnused(uint32_t number, Handle& handle);
+  absl::Status CheckRanges(const LaneOperation& operation, const Handle& handle) const;
+  void Enqueue(LaneOperation& operation, Handle& handle);
+  // Posts as much of it as there is room for. False: there is none.
+  bool PostSome(LaneOperation& operation);
+  void OnPiecesDone(LaneOperation& operation, uint32_t pieces);
+  // Nothing of it is posted. Ends it.
+  void Finish(LaneOperation& operation, const absl::Status& status);
+  void Forget(LaneOperation& operation);
+  std::string PartlyDone(const LaneOperation& operation) const;
+  // For one that the end of the lane ends.
+  absl::Status WhyNot(const LaneOperation& operation) const;
+
+  // LaneEnd
+  void OnMessage(const LaneMessage& message) override;
+  void OnSent(uint64_t done) override;
+  void OnSendFailed(uint64_t number, fabric::CompletionStatus status) override;
+  void OnFlush() override;
+  void OnEnding() override;
+  void OnGone() override;
+
+  // fabric::ConnectionHandler
+  void OnEstablished(absl::string_view private_data) override;
+
+  // Prover::Client
+  void OnProof(absl::StatusOr<Prover::Result> result) override;
+
+  Owner& owner_;
+  const Target target_;
+  Handshake offer_;
+  bool was_ready_ = false;
+  std::shared_ptr<Prover> prover_;  // Until the lane is up, where there is no TLS.
+  Prover::Result proof_;
+  std::string connect_;  // What was sent with the proof.
+  uint32_t next_handle_ = 1;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Handle>> handles_;
+  uint32_t unanswered_ = 0;  // Requests.
+  std::deque<LaneMessage> to_ask_;
+  std::deque<LaneOperation*> ready_;  // Pieces of them may be posted, in turn.
+  std::deque<Posted> posted_;
+  Timer connect_timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_LANE_LANE_H_

@@ -1,0 +1,49 @@
+#ifndef HAWSER_TRANSPORT_LANE_LANE_OPERATION_H_
+#define HAWSER_TRANSPORT_LANE_LANE_OPERATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "hawser/transport/fabric/fabric.h"
+
+namespace hawser::transport {
+
+class Lane;
+
+// One READ or WRITE of a user, of one or many ranges. Its local memory moves round this ring:
+//   user -> lane, from Lane::Start() on -> user, with OnEnd(): no NIC touches it any more.
+// Thread:   on the poller, once it is started.
+// Lifetime: its owner keeps it from Lane::Start() until OnEnd().
+class LaneOperation {
+ public:
+  // Of one work request: a range of the remote memory, and where it is here.
+  struct Piece {
+    uint64_t offset = 0;  // In what the ticket gives.
+    fabric::Sge local;
+  };
+
+  virtual ~LaneOperation() = default;
+
+  // Set before it is started.
+  bool writes = false;
+  std::vector<Piece> pieces;  // One at least. No end of a range wraps.
+
+ protected:
+  // Once. No NIC touches the memory of `pieces` any more.
+  virtual void OnEnd(const absl::Status& status) = 0;
+
+ private:
+  friend class Lane;
+
+  uint32_t handle_ = 0;
+  size_t posted_ = 0;  // Pieces.
+  size_t done_ = 0;
+  Lane* lane_ = nullptr;  // That has it. Null: none.
+  absl::Status result_;   // Not OK: it ends with this once nothing of it is posted.
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_LANE_LANE_OPERATION_H_

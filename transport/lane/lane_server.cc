@@ -1,0 +1,235 @@
+#include "hawser/transport/lane/lane_server.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/transport/wire/options.h"
+
+namespace hawser::transport {
+namespace {
+
+// How long an accepted peer may take to finish the handshake.
+constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
+
+// How long a peer may take to finish the operations on memory that is revoked. Over a network that works, it
+// takes a round trip.
+constexpr absl::Duration kRevokeTimeout = absl::Seconds(2);
+
+// `bits` is not 0.
+fabric::QueuePair::Access AccessOf(uint8_t bits) {
+  using Access = fabric::QueuePair::Access;
+  if ((bits & kLaneRead) == 0) return Access::kWrite;
+  return (bits & kLaneWrite) == 0 ? Access::kReadRepeatedly : Access::kReadRepeatedly | Access::kWrite;
+}
+
+}  // namespace
+
+LaneServer::LaneServer(std::shared_ptr<Runtime> runtime, Poller& poller, std::shared_ptr<Owner> owner)
+    : LaneEnd(poller),
+      owner_(std::move(owner)),
+      as_lender_(std::make_shared<LendingLane>(LendingLane{std::move(runtime), poller, this})),
+      revoke_timer_([this] { OnRevokeTimer(); }),
+      accept_timer_([this] {
+        End(absl::UnavailableError(absl::StrCat("the peer ", peer(), " did not finish the handshake")));
+      }) {}
+
+LaneServer::~LaneServer() {
+  poller().timers().Cancel(revoke_timer_);
+  poller().timers().Cancel(accept_timer_);
+  DestroyQueuePair();
+  as_lender_->lender = nullptr;
+  LeaveAll();
+}
+
+absl::StatusOr<LaneServer*> LaneServer::Accept(std::shared_ptr<Runtime> runtime, Poller& poller,
+                                               PeerRequest request, std::shared_ptr<Owner> owner) {
+  poller.AssertHeld();
+  std::unique_ptr<LaneServer> made(new LaneServer(std::move(runtime), poller, std::move(owner)));
+  LaneServer& lane = *made;
+  lane.set_peer(request.peer_address());
+  poller.Adopt(std::move(made));  // Gives it the index that its receives name.
+  fabric::QueuePairOptions options;
+  options.send_depth = kLaneReceives + kHandlesMax;
+  options.read_depth = kLaneReadDepth;
+  absl::Status accepted = lane.Create(options);
+  if (accepted.ok()) {
+    Handshake answer;
+    answer.role = request.hello().role;
+    answer.slots = 1;
+    answer.receive_buffer_bytes = kReceiveBufferMin;
+    const std::optional<Proven>& proven = request.proven_;
+    accepted = lane.queue_pair().Accept(
+        *request.request_,
+        proven.has_value() ? EncodeAccept(answer, proven->key, proven->connect) : Encode(answer));
+  }
+  if (!accepted.ok()) {
+    request.Refuse(accepted);
+    poller.Drop(&lane);
+    return accepted;
+  }
+  poller.timers().Set(lane.accept_timer_, After(poller.environment().NowNs(), kAcceptTimeout));
+  return &lane;
+}
+
+void LaneServer::OnEstablished(absl::string_view) {
+  poller().timers().Cancel(accept_timer_);
+  BecomeReady();
+}
+
+// ---- Tickets
+
+void LaneServer::OnMessage(const LaneMessage& message) {
+  poller().timers().Cancel(accept_timer_);
+  switch (message.kind) {
+    case LaneMessage::Kind::kOpen:
+      return Open(message);
+    case LaneMessage::Kind::kClose:
+      return Close(message.handle);
+    default:
+      End(absl::UnavailableError(absl::StrCat("the peer ", peer(),
+                                              " broke the protocol of lanes: it sent kind ",
+                                              static_cast<int>(message.kind), " to the owner")));
+  }
+}
+
+void LaneServer::Open(const LaneMessage& message) {
+  if (handles_.contains(message.handle)) {
+    return End(absl::UnavailableError(absl::StrCat(
+        "the peer ", peer(), " broke the protocol of lanes: handle ", message.handle, " is open already")));
+  }
+  absl::StatusOr<LaneMessage> answer = Grant(message);
+  if (ending()) return;
+  if (!answer.ok()) {
+    LaneMessage refused;
+    refused.kind = LaneMessage::Kind::kRefused;
+    refused.why = answer.status();
+    answer = std::move(refused);
+  }
+  answer->handle = message.handle;
+  SendMessage(*answer);
+}
+
+absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
+  const LaneTicket& ticket = message.ticket;
+  // Those that end do not count, unless they are as many again.
+  if (handles_.size() - revoking_ >= kHandlesMax || revoking_ >= kHandlesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this client has ", kHandlesMax,
+                     " tickets in use; it should destroy RemoteMemory that it does not need"));
+  }
+  absl::StatusOr<std::shared_ptr<LentMemory>> memory = owner_->OnTicket(ticket);
+  if (!memory.ok()) return memory.status();
+  const uint64_t size = (*memory)->size_bytes();
+  if (ticket.length == 0 || ticket.length > std::numeric_limits<uint32_t>::max() || ticket.offset > size ||
+      ticket.length > size - ticket.offset) {
+    return absl::OutOfRangeError("the ticket is for a range that is not in the memory");
+  }
+  const absl::StatusOr<uint32_t> lkey = (*memory)->Enter(as_lender_);
+  if (!lkey.ok()) return lkey.status();
+  const fabric::Sge range{(*memory)->address() + ticket.offset, static_cast<uint32_t>(ticket.length), *lkey};
+  const absl::StatusOr<fabric::Granted> granted = queue_pair().Grant(range, AccessOf(ticket.access));
+  if (!granted.ok()) {
+    (*memory)->Leave(as_lender_);
+    return granted.status();
+  }
+  handles_[message.handle] = {*std::move(memory), granted->rkey, Stage::kGranted};
+  LaneMessage opened;
+  opened.kind = LaneMessage::Kind::kOpened;
+  opened.address = granted->address;
+  opened.rkey = granted->rkey;
+  opened.length = ticket.length;
+  opened.access = ticket.access;
+  return opened;
+}
+
+void LaneServer::Close(uint32_t number) {
+  const auto found = handles_.find(number);
+  if (found == handles_.end() || found->second.stage == Stage::kEnding) {
+    return End(absl::UnavailableError(
+        absl::StrCat("the peer ", peer(), " broke the protocol of lanes: handle ", number, " is not open")));
+  }
+  Handle& handle = found->second;
+  if (handle.stage == Stage::kToldRevoked) {
+    --told_;
+    // The others have as long from here on: the peer answers.
+    poller().timers().Set(revoke_timer_,
+                          told_ == 0 ? kNever : After(poller().environment().NowNs(), kRevokeTimeout));
+  }
+  handle.stage = Stage::kEnding;
+  ++revoking_;
+  RevokeGrant(handle.rkey, number);
+  AskToClose();
+}
+
+void LaneServer::OnRevoked(uint32_t number) {
+  const auto found = handles_.find(number);
+  if (found == handles_.end()) return;
+  const std::shared_ptr<LentMemory> memory = std::move(found->second.memory);
+  handles_.erase(found);
+  --revoking_;
+  LaneMessage closed;
+  closed.kind = LaneMessage::Kind::kClosed;
+  closed.handle = number;
+  SendMessage(closed);
+  memory->Leave(as_lender_);
+}
+
+// ---- Revocation
+
+void LaneServer::Revoke(const LentMemory& memory) {
+  poller().AssertHeld();
+  if (ending()) return;
+  for (const auto& [number, handle] : handles_) {
+    if (handle.memory.get() == &memory && handle.stage == Stage::kGranted) to_revoke_.push_back(number);
+  }
+  AskToClose();
+}
+
+void LaneServer::AskToClose() {
+  while (!ending() && !to_revoke_.empty() && told_ < kLaneRequestsMax) {
+    const uint32_t number = to_revoke_.front();
+    to_revoke_.pop_front();
+    const auto found = handles_.find(number);
+    // The peer may have closed it meanwhile.
+    if (found == handles_.end() || found->second.stage != Stage::kGranted) continue;
+    found->second.stage = Stage::kToldRevoked;
+    if (told_++ == 0) {
+      poller().timers().Set(revoke_timer_, After(poller().environment().NowNs(), kRevokeTimeout));
+    }
+    LaneMessage revoke;
+    revoke.kind = LaneMessage::Kind::kRevoke;
+    revoke.handle = number;
+    SendMessage(revoke);
+  }
+}
+
+void LaneServer::OnRevokeTimer() {
+  End(absl::UnavailableError(absl::StrCat("the peer ", peer(),
+                                          " did not give back memory that was revoked within ",
+                                          absl::FormatDuration(kRevokeTimeout))));
+}
+
+// ---- Its end
+
+void LaneServer::OnEnding() {
+  poller().timers().Cancel(accept_timer_);
+  poller().timers().Cancel(revoke_timer_);
+}
+
+// Its grants have ended with the queue pair.
+void LaneServer::OnGone() {
+  as_lender_->lender = nullptr;
+  LeaveAll();
+  owner_->OnLaneGone(*this);
+}
+
+void LaneServer::LeaveAll() {
+  for (auto& [number, handle] : handles_) handle.memory->Leave(as_lender_);
+  handles_.clear();
+  revoking_ = 0;
+}
+
+}  // namespace hawser::transport

@@ -1,0 +1,86 @@
+#ifndef HAWSER_TRANSPORT_LANE_LANE_SERVER_H_
+#define HAWSER_TRANSPORT_LANE_LANE_SERVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hawser/transport/lane/lane_end.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lent_memory.h"
+#include "hawser/transport/peer_request.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::transport {
+
+// The owner's end of a lane: checks the tickets that the peer shows, grants the memory on this queue pair and
+// on no other, and ends the grants again. The operations themselves it does not see.
+// Thread:   on the poller.
+// Lifetime: see LaneEnd.
+class LaneServer final : public LaneEnd, Lender {
+ public:
+  // Grants that a peer may have at once.
+  static constexpr size_t kHandlesMax = 128;
+  // Its receives and sends take so much of the pool.
+  static constexpr size_t kLeasedBytes = 2 * kLaneReceives * kLaneMessageMax;
+
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // The memory that `ticket` gives, registered with the fabric of this lane; or why it gives none.
+    virtual absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket& ticket) = 0;
+    // Once, the last call: no peer reaches any memory over `lane`. It is destroyed after this.
+    virtual void OnLaneGone(LaneServer& lane) = 0;
+  };
+
+  // `poller` is of `runtime`. Not OK: `request` was rejected with the reason, and the owner is not called.
+  static absl::StatusOr<LaneServer*> Accept(std::shared_ptr<Runtime> runtime, Poller& poller,
+                                            PeerRequest request, std::shared_ptr<Owner> owner);
+  ~LaneServer() override;
+
+ private:
+  enum class Stage : uint8_t { kGranted, kToldRevoked, kEnding };
+  struct Handle {
+    std::shared_ptr<LentMemory> memory;
+    uint32_t rkey = 0;
+    Stage stage = Stage::kGranted;
+  };
+
+  LaneServer(std::shared_ptr<Runtime> runtime, Poller& poller, std::shared_ptr<Owner> owner);
+
+  void Open(const LaneMessage& message);
+  absl::StatusOr<LaneMessage> Grant(const LaneMessage& message);
+  void Close(uint32_t handle);
+  void AskToClose();
+  void OnRevokeTimer();
+  void LeaveAll();
+
+  // Lender: asks the peer to finish what is in flight, and ends the lane if it does not answer in time.
+  void Revoke(const LentMemory& memory) override;
+
+  // LaneEnd
+  void OnMessage(const LaneMessage& message) override;
+  void OnRevoked(uint32_t number) override;
+  void OnEnding() override;
+  void OnGone() override;
+
+  // fabric::ConnectionHandler
+  void OnEstablished(absl::string_view private_data) override;
+
+  const std::shared_ptr<Owner> owner_;
+  const std::shared_ptr<LendingLane> as_lender_;
+  absl::flat_hash_map<uint32_t, Handle> handles_;
+  size_t revoking_ = 0;             // Of them, in kEnding.
+  std::deque<uint32_t> to_revoke_;  // Of which the peer has not been told.
+  uint32_t told_ = 0;               // Handles in kToldRevoked.
+  Timer revoke_timer_;              // The peer should have answered.
+  Timer accept_timer_;
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_LANE_LANE_SERVER_H_
