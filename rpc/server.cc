@@ -59,6 +59,16 @@ absl::StatusOr<Buffer> Server::AllocateBuffer(size_t size_bytes, absl::string_vi
   return core_->AllocateBuffer(size_bytes, uri);
 }
 
+absl::StatusOr<SharedMemory> Server::Share(size_t size_bytes) {
+  if (!core_->usable_in_this_process()) return InChild();
+  return core_->Share(size_bytes);
+}
+
+absl::StatusOr<SharedMemory> Server::Share(absl::Span<uint8_t> memory) {
+  if (!core_->usable_in_this_process()) return InChild();
+  return core_->Share(memory);
+}
+
 void Server::FillIn(observe::wire::Snapshot::Builder snapshot) const {
   if (core_->usable_in_this_process()) core_->FillIn(snapshot);
 }

@@ -10,10 +10,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/rpc/stats.h"
 
 namespace hawser {
@@ -94,6 +96,15 @@ class Server final : public internal::RuntimeSource {
   // ResourceExhausted: the pool is at its limit. FailedPrecondition: no `uri`, and no Listen() yet; or
   // after Shutdown(), for a device that is new. Errors of `uri`: as of Listen().
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri = "");
+
+  // Memory that clients can reach by themselves, once a handler has granted it to them
+  // (ServerContext::Grant()): new and zeroed, or the program's own, which stays until the SharedMemory ends.
+  // It is registered here, and pinned over RDMA, for the networks that the server listens on already, else at
+  // the first grant for one: so call it after Listen(). It counts against no limit of Hawser's.
+  // ResourceExhausted: the system has no memory, or memlock is too small. InvalidArgument: no bytes.
+  absl::StatusOr<SharedMemory> Share(size_t size_bytes);
+  absl::StatusOr<SharedMemory> Share(absl::Span<uint8_t> memory);
+
   ServerStats stats() const;
 
   // "http://127.0.0.1:9090", if ServerOptions::status_address is given. Empty before the first Listen(). From

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
+#include "hawser/base/endian.h"
 #include "hawser/rpc/serving/server_call.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
@@ -136,6 +137,26 @@ absl::StatusOr<Buffer> ServerContext::AllocateBuffer(size_t size_bytes) {
     return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
   }
   return Buffer::Allocate(connection.runtime()->buffers(), size_bytes);
+}
+
+absl::Status ServerContext::Grant(const SharedMemory& memory, const GrantOptions& options,
+                                  memory::Ticket::Builder ticket) {
+  internal::ServingConnection& connection = call_->connection();
+  if (!connection.poller().usable_in_this_process()) {
+    return absl::FailedPreconditionError("this process is a child made by fork() after the server was");
+  }
+  if (memory.lent() == nullptr) return absl::InvalidArgumentError("the SharedMemory was moved from");
+  const absl::StatusOr<transport::LaneTicket> given = connection.owner().GrantMemory(
+      memory.lent(), options.offset, options.length, static_cast<uint8_t>(options.access));
+  if (!given.ok()) return given.status();
+  ticket.setOwner(given->owner);
+  ticket.setRegion(given->region);
+  ticket.setOffset(given->offset);
+  ticket.setLength(given->length);
+  ticket.setAccess(given->access);
+  ticket.setKeyLow(LoadLittle64(given->key.data()));
+  ticket.setKeyHigh(LoadLittle64(given->key.data() + 8));
+  return absl::OkStatus();
 }
 
 capnp::Orphan<capnp::Data> ServerContext::Attach(Buffer buffer) {

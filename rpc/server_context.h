@@ -18,9 +18,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/buffer.h"
+#include "hawser/rpc/memory.capnp.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/rpc/trace.h"
 #include "hawser/rpc/wire/read_limits.h"
 #include "hawser/tls/peer_identity.h"
@@ -161,6 +163,15 @@ class ServerContext {
   // ResourceExhausted: the pool is at its limit. FailedPrecondition: in a child after fork().
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
   capnp::Orphan<capnp::Data> Attach(Buffer buffer);
+
+  // Lets this caller reach part of `memory` by itself (rpc/remote_memory.h), and fills in the ticket that it
+  // needs for that, wherever in the reply that is. The ticket is good for the connection that this call came
+  // over, until that ends, or `memory` is revoked. The same part for the same purpose has one ticket.
+  //   return context.Grant(table_, {.offset = 0, .length = 1 << 20}, reply.initTable());
+  // OutOfRange, InvalidArgument: there is no such part. ResourceExhausted: this client, or its host, has too
+  // many tickets, or the system lets the memory not be registered for the network of this caller.
+  // FailedPrecondition: `memory` is revoked; or this is the handler of a service that a client offers.
+  absl::Status Grant(const SharedMemory& memory, const GrantOptions& options, memory::Ticket::Builder ticket);
 
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held

@@ -164,6 +164,28 @@ ChannelState ChannelCore::channel_state() const {
   return member_ == nullptr ? state() : member_->group->state();
 }
 
+absl::StatusOr<transport::Lane::Target> ChannelCore::LaneTarget() const {
+  if (closed()) return why_closed_;
+  if (!dials_) {
+    return absl::FailedPreconditionError(
+        "the channel leads back to a client; only the memory of a server can be reached");
+  }
+  if (link_ == nullptr || !link_->CanSend()) {
+    return absl::UnavailableError("the channel is not connected, and its tickets are void");
+  }
+  transport::Lane::Target target;
+  target.address = link_->address();
+  target.session = link_->session();
+  target.security = security_;
+  target.peer = link_->peer_identity();
+  if (!options_.connection.local_address.empty()) {
+    absl::StatusOr<SocketAddress> local = transport::ParseNumericHost(options_.connection.local_address);
+    if (!local.ok()) return local.status();
+    target.local_address = *local;
+  }
+  return target;
+}
+
 // ---- Calls.
 
 bool ChannelCore::hopeful() const { return member_ != nullptr && member_->group->hopeful(); }

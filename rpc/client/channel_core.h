@@ -25,6 +25,7 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/wire/no_channel.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/transport/lane/lane.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
@@ -83,6 +84,13 @@ class ChannelCore final : public CallSender, Attempt::Owner {
   std::shared_ptr<const PeerIdentity> channel_peer_identity() const;
   // Null: it is the only connection of its channel.
   ConnectionGroup* group() const;
+
+  // ---- On the poller, for one-sided operations.
+
+  // Where a lane of the current session leads. FailedPrecondition: it does not dial; Cancelled: it is closed;
+  // otherwise why there is no session now.
+  absl::StatusOr<transport::Lane::Target> LaneTarget() const;
+  absl::Duration connect_timeout() const { return options_.connect_timeout; }
 
   // ---- On the poller, for its group.
 

@@ -62,6 +62,10 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   // The peer of both connections, once OnLinkReady() was called. Never null.
   const std::shared_ptr<const PeerIdentity>& peer_identity() const { return peer_identity_; }
 
+  // What it has dialed, and the session once it is ready: for further connections of it.
+  const SocketAddress& address() const { return address_; }
+  const transport::SessionToken& session() const { return session_; }
+
   void set_observer(Observer& observer) { observer_ = &observer; }
 
   bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "hawser/base/check.h"
 #include "hawser/transport/connection/receive_ring.h"
+#include "hawser/transport/lane/lane_server.h"
 #include "hawser/transport/log/log.h"
 
 namespace hawser::internal {
@@ -24,7 +25,11 @@ constexpr size_t kLoggedCallsMax = 10;
 
 ClientTable::ClientTable(const ServerOptions& options, transport::Environment& environment,
                          std::shared_ptr<const Serving> serving)
-    : options_(options), environment_(environment), serving_(std::move(serving)), admission_(options) {}
+    : options_(options),
+      environment_(environment),
+      serving_(std::move(serving)),
+      regions_(std::make_shared<SharedRegions>(environment)),
+      admission_(options) {}
 
 // ---- The end
 
@@ -106,7 +111,8 @@ void ClientTable::OnPeer(PollerGroup& group, transport::PeerRequest request) {
     case transport::Role::kProbe:
       return request.Reject(AnswerProbe(group, request));
     case transport::Role::kReverse:
-      return AssignReverse(group, std::move(request));
+    case transport::Role::kLane:
+      return AssignFurther(group, std::move(request));
     default:
       return AssignClient(group, std::move(request));
   }
@@ -128,13 +134,13 @@ void ClientTable::AssignClient(PollerGroup& group, transport::PeerRequest reques
   });
 }
 
-void ClientTable::AssignReverse(const PollerGroup& group, transport::PeerRequest request) {
+void ClientTable::AssignFurther(const PollerGroup& group, transport::PeerRequest request) {
   absl::StatusOr<transport::Poller*> poller = PollerOfSession(group, request);
   if (!poller.ok()) return request.Refuse(poller.status());
   const Admission::Place place = PlaceFor(group, request);
   if (absl::Status admitted = Admit(place); !admitted.ok()) return Refuse(std::move(request), admitted);
   (*poller)->Run(
-      [this, place, request = std::move(request)]() mutable { AcceptReverse(std::move(request), place); });
+      [this, place, request = std::move(request)]() mutable { AcceptFurther(std::move(request), place); });
 }
 
 void ClientTable::Refuse(transport::PeerRequest request, const absl::Status& why) {
@@ -162,8 +168,9 @@ absl::StatusOr<transport::Poller*> ClientTable::PollerOfSession(const PollerGrou
   absl::MutexLock lock(&mutex_);
   Session* const session = FindSession(request.hello().session);
   if (session == nullptr) return absl::NotFoundError("no such session; its first connection is gone");
-  absl::Status allowed =
-      session->CheckReverse(*group.runtime(), request.peer_address(), *request.peer_identity());
+  absl::Status allowed = session->CheckFurther(
+      request.hello().role == transport::Role::kLane ? "a lane" : "a reverse connection", *group.runtime(),
+      request.peer_address(), *request.peer_identity());
   if (!allowed.ok()) return allowed;
   return &session->poller();
 }
@@ -172,6 +179,11 @@ Admission::Place ClientTable::PlaceFor(const PollerGroup& group,
                                        const transport::PeerRequest& request) const {
   const transport::ConnectionOptions& mine = options_.connection;
   const transport::Handshake& hello = request.hello();
+  if (hello.role == transport::Role::kLane) {
+    return {.host = PeerHost(request.peer_address()),
+            .pool = &group.runtime()->buffers(),
+            .receive_bytes = transport::LaneServer::kLeasedBytes};
+  }
   return {.host = PeerHost(request.peer_address()),
           .pool = &group.runtime()->buffers(),
           .receive_bytes = transport::ReceiveRing::LeasedBytes(
@@ -228,13 +240,16 @@ void ClientTable::CloseNewcomer(transport::Poller& poller, const transport::Sess
   });
 }
 
-void ClientTable::AcceptReverse(transport::PeerRequest request, const Admission::Place& place) {
+void ClientTable::AcceptFurther(transport::PeerRequest request, const Admission::Place& place) {
   Session* const session = SessionHere(request.hello().session);
   if (session == nullptr) {
     request.Refuse(absl::NotFoundError("no such session; its first connection is gone"));
     return ReleaseConnection(place);
   }
-  if (!session->AcceptReverse(std::move(request), place).ok()) ReleaseConnection(place);
+  const absl::Status accepted = request.hello().role == transport::Role::kLane
+                                    ? session->AcceptLane(std::move(request), place)
+                                    : session->AcceptReverse(std::move(request), place);
+  if (!accepted.ok()) ReleaseConnection(place);
 }
 
 Session* ClientTable::FindSession(const transport::SessionToken& token) {
@@ -259,12 +274,14 @@ void ClientTable::OnSessionLost(Session& session) {
   ConnectionEnded(session.place());
 }
 
-void ClientTable::OnReverseEnded(const Admission::Place& place) { ReleaseConnection(place); }
+void ClientTable::OnFurtherEnded(const Admission::Place& place) { ReleaseConnection(place); }
 
 void ClientTable::ReleaseConnection(const Admission::Place& place) {
-  ConnectionEnded(place);
+  // In one step: a server that awaits the last connection may end after it.
   absl::MutexLock lock(&mutex_);
+  admission_.Close(place);
   admission_.Release(place);
+  if (NoConnections()) ended_.SignalAll();
 }
 
 void ClientTable::ConnectionEnded(const Admission::Place& place) {

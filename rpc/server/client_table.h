@@ -19,6 +19,7 @@
 #include "hawser/rpc/server/admission.h"
 #include "hawser/rpc/server/poller_group.h"
 #include "hawser/rpc/server/session.h"
+#include "hawser/rpc/server/shared_regions.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/wire/handshake.h"
@@ -53,6 +54,9 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
   void LogUnfinishedCalls(const std::vector<ServingPoller*>& pollers, absl::string_view what,
                           HandlerStage stage);
 
+  // What the server shares.
+  SharedRegions& regions() { return *regions_; }
+
   // Connections.
   uint64_t open() const;
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
@@ -65,7 +69,8 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
   void OnSessionFirstMessage(Session& session) override;
   void OnSessionLost(Session& session) override;
   void OnSessionEnded(Session& session) override;
-  void OnReverseEnded(const Admission::Place& place) override;
+  void OnFurtherEnded(const Admission::Place& place) override;
+  std::shared_ptr<SharedRegions> shared_regions() override { return regions_; }
 
   bool NoConnections() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admission_.open() == 0; }
   Session* FindSession(const transport::SessionToken& token) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,7 +82,8 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
   absl::StatusOr<transport::Poller*> PollerOfSession(const PollerGroup& group,
                                                      const transport::PeerRequest& request);
   void AssignClient(PollerGroup& group, transport::PeerRequest request);
-  void AssignReverse(const PollerGroup& group, transport::PeerRequest request);
+  // The reverse connection of a session, or its lane.
+  void AssignFurther(const PollerGroup& group, transport::PeerRequest request);
   // The resources that the connection of this request needs.
   Admission::Place PlaceFor(const PollerGroup& group, const transport::PeerRequest& request) const;
   // OK: `place` is taken.
@@ -85,7 +91,7 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
   void Refuse(transport::PeerRequest request, const absl::Status& why);
   void AcceptClient(const PollerGroup& group, ServingPoller& on, transport::PeerRequest request,
                     const Admission::Place& place);
-  void AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
+  void AcceptFurther(transport::PeerRequest request, const Admission::Place& place);
   // Closes a newcomer, to make room for others.
   void CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token);
   void ConnectionEnded(const Admission::Place& place);
@@ -95,6 +101,7 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
   const ServerOptions& options_;
   transport::Environment& environment_;
   const std::shared_ptr<const Serving> serving_;
+  const std::shared_ptr<SharedRegions> regions_;
   std::atomic<uint64_t> refused_{0};
   mutable absl::Mutex mutex_;
   absl::CondVar ended_;  // Signals the end of the last connection, and of the last session.

@@ -246,6 +246,27 @@ absl::StatusOr<Buffer> ServerCore::AllocateBuffer(size_t size_bytes, absl::strin
   return buffer;
 }
 
+absl::StatusOr<SharedMemory> ServerCore::Share(size_t size_bytes) {
+  if (size_bytes == 0) return absl::InvalidArgumentError("Server::Share(): there are no bytes to share");
+  absl::StatusOr<std::shared_ptr<transport::LentMemory>> memory =
+      transport::LentMemory::Map(clients_.regions().NewName(), size_bytes, environment_);
+  if (!memory.ok()) return memory.status();
+  return Registered(*std::move(memory));
+}
+
+absl::StatusOr<SharedMemory> ServerCore::Share(absl::Span<uint8_t> memory) {
+  if (memory.empty()) return absl::InvalidArgumentError("Server::Share(): there are no bytes to share");
+  return Registered(std::make_shared<transport::LentMemory>(clients_.regions().NewName(), memory.data(),
+                                                            memory.size(), environment_));
+}
+
+absl::StatusOr<SharedMemory> ServerCore::Registered(std::shared_ptr<transport::LentMemory> memory) {
+  for (const auto& [name, runtime] : pollers_.NamedRuntimes()) {
+    if (absl::Status registered = memory->RegisterWith(runtime); !registered.ok()) return registered;
+  }
+  return SharedMemory(std::move(memory));
+}
+
 absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const std::string& scheme,
                                                                           const std::string& device) {
   if (!usable_in_this_process()) {

@@ -28,7 +28,9 @@
 #include "hawser/rpc/server_extension.h"
 #include "hawser/rpc/service.h"
 #include "hawser/rpc/serving/serving.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/rpc/stats.h"
+#include "hawser/transport/lane/lent_memory.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/uri.h"
 
@@ -60,6 +62,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   absl::Status Shutdown(absl::Time deadline);
   absl::Status Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
+  absl::StatusOr<SharedMemory> Share(size_t size_bytes);
+  absl::StatusOr<SharedMemory> Share(absl::Span<uint8_t> memory);
   ServerStats stats() const { return snapshot_.Stats(); }
   std::string status_url() const;
   void FillIn(observe::wire::Snapshot::Builder snapshot);
@@ -75,6 +79,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
  private:
   enum class Phase { kServing, kDraining, kDown };
 
+  // Registers it with the networks that the server has already.
+  absl::StatusOr<SharedMemory> Registered(std::shared_ptr<transport::LentMemory> memory);
   // What Listen() does, between BeginSetUp() and EndSetUp().
   absl::StatusOr<std::string> ListenOn(transport::Uri uri);
   // Around each call that may make pollers, or more, and then fail.

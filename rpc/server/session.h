@@ -8,14 +8,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/intrusive_list.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server/admission.h"
+#include "hawser/rpc/server/session_memory.h"
+#include "hawser/rpc/server/shared_regions.h"
 #include "hawser/rpc/serving/serving_connection.h"
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/timer.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lent_memory.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/wire/handshake.h"
@@ -25,7 +31,8 @@ namespace hawser::internal {
 struct InServingPoller;
 
 // One client of a server: the connection that carries its calls and, if it offers services, a channel over
-// the reverse connection to call those. The channel is closed with either connection. Both connections must
+// the reverse connection to call those. The channel is closed with either connection. A client that reaches
+// shared memory has a lane, too, which ends with the first connection. All connections must
 // come from one host and one identity over one runtime, and so over one fabric and device: a token alone
 // gives no access to the session of another client.
 //
@@ -41,8 +48,10 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
     virtual void OnSessionLost(Session& session) = 0;
     // The last call. The owner may destroy the session here.
     virtual void OnSessionEnded(Session& session) = 0;
-    // A reverse connection, which had `place`, has ended.
-    virtual void OnReverseEnded(const Admission::Place& place) = 0;
+    // A further connection, which had `place`, has ended: the reverse one, or a lane.
+    virtual void OnFurtherEnded(const Admission::Place& place) = 0;
+    // Null: the server shares no memory.
+    virtual std::shared_ptr<SharedRegions> shared_regions() { return nullptr; }
 
    protected:
     ~Owner() = default;
@@ -63,11 +72,14 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   // rejected with the reason, and the owner is not called.
   absl::Status AcceptReverse(transport::PeerRequest request, const Admission::Place& place);
 
-  // Checks whether a connection over `runtime` from `peer`, which is `identity`, may be the reverse one, or a
-  // probe of this session. Thread: any. PermissionDenied: it does not come from the same host and identity
-  // over the same runtime.
-  absl::Status CheckReverse(const transport::Runtime& runtime, const SocketAddress& peer,
-                            const PeerIdentity& identity) const;
+  // Accepts its lane, likewise.
+  absl::Status AcceptLane(transport::PeerRequest request, const Admission::Place& place);
+
+  // Checks whether a connection over `runtime` from `peer`, which is `identity`, may be `what` of this
+  // session: the reverse connection, a lane, or a probe. Thread: any. PermissionDenied: it does not come from
+  // the same host and identity over the same runtime.
+  absl::Status CheckFurther(absl::string_view what, const transport::Runtime& runtime,
+                            const SocketAddress& peer, const PeerIdentity& identity) const;
 
   void Drain() { serving_.Drain(); }
   void Close(const absl::Status& why) { serving_.Close(why); }
@@ -83,7 +95,7 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   uint64_t last_gathering = 0;
 
   const transport::SessionToken& token() const { return token_; }
-  transport::Poller& poller() { return poller_; }
+  transport::Poller& poller() { return serving_.poller(); }
   const Admission::Place& place() const { return place_; }
 
  private:
@@ -92,9 +104,13 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   void OnServingClosed(const absl::Status& why) override;
   void OnServingEnded() override;
   std::shared_ptr<Channel> peer() override;
+  absl::StatusOr<transport::LaneTicket> GrantMemory(const std::shared_ptr<transport::LentMemory>& memory,
+                                                    uint64_t offset, uint64_t length,
+                                                    uint8_t access) override;
 
-  const std::shared_ptr<transport::Runtime> runtime_;
-  transport::Poller& poller_;
+  // Null: the server shares no memory. From any thread.
+  std::shared_ptr<SessionMemory> Memory();
+
   const SocketAddress peer_host_;  // Port 0.
   const std::shared_ptr<const PeerIdentity> peer_identity_;
   const Admission::Place place_;
@@ -109,6 +125,7 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   transport::Timer unheard_timer_;
   absl::Mutex mutex_;
   std::shared_ptr<Channel> peer_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<SessionMemory> memory_ ABSL_GUARDED_BY(mutex_);  // Null: it has used none.
 };
 
 }  // namespace hawser::internal

@@ -87,6 +87,13 @@ absl::Status TooManyAbandoned(size_t count, const ServerCall& oldest, int64_t no
 
 }  // namespace
 
+absl::StatusOr<transport::LaneTicket> ServingConnection::Owner::GrantMemory(
+    const std::shared_ptr<transport::LentMemory>& /*memory*/, uint64_t /*offset*/, uint64_t /*length*/,
+    uint8_t /*access*/) {
+  return absl::FailedPreconditionError(
+      "the handler is of a service that a client offers; only a server grants memory");
+}
+
 ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                                      std::shared_ptr<const Serving> serving, ServingCounters& counters,
                                      Owner& owner)

@@ -19,6 +19,8 @@
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/connection.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lent_memory.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/runtime.h"
@@ -55,6 +57,10 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
     virtual void OnServingEnded() = 0;
     // See ServerContext::peer(). From any thread.
     virtual std::shared_ptr<Channel> peer() { return nullptr; }
+    // See ServerContext::Grant(). From any thread.
+    virtual absl::StatusOr<transport::LaneTicket> GrantMemory(
+        const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length,
+        uint8_t access);
 
    protected:
     ~Owner() = default;
@@ -106,6 +112,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   // From OnServingReady() on, also after the connection has ended.
   const PeerIdentity& peer_identity() const { return *peer_identity_; }
   std::shared_ptr<Channel> peer() const { return owner_.peer(); }
+  Owner& owner() const { return owner_; }
   // Sends the answer of `call`: its reply if `status` is OK, else an error. Call it once for each call. Sends
   // nothing if the connection has answered in its place.
   void Answer(ServerCall& call, const absl::Status& status);

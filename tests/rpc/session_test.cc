@@ -38,7 +38,7 @@ class NoOwner final : public Session::Owner {
   void OnSessionFirstMessage(Session&) override {}
   void OnSessionLost(Session&) override {}
   void OnSessionEnded(Session&) override {}
-  void OnReverseEnded(const Admission::Place&) override {}
+  void OnFurtherEnded(const Admission::Place&) override {}
 };
 
 SocketAddress Address(absl::string_view host, uint16_t port) {
@@ -57,11 +57,14 @@ TEST(SessionTest, ItsReverseConnectionComesOverItsFabricFromItsHost) {
   const auto identity = transport::OrNotAuthenticated(nullptr);
   const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), identity, {}, options,
                         std::make_shared<Serving>(), counters, as_owner);
-  EXPECT_THAT(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), *identity), IsOk());
-  const absl::Status fabric = session.CheckReverse(*other, Address("10.0.0.1", 4001), *identity);
+  EXPECT_THAT(session.CheckFurther("a reverse connection", *runtime, Address("10.0.0.1", 4001), *identity),
+              IsOk());
+  const absl::Status fabric =
+      session.CheckFurther("a reverse connection", *other, Address("10.0.0.1", 4001), *identity);
   EXPECT_THAT(fabric, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(fabric.message()), HasSubstr("the same fabric and device"));
-  const absl::Status host = session.CheckReverse(*runtime, Address("10.0.0.2", 4000), *identity);
+  const absl::Status host =
+      session.CheckFurther("a reverse connection", *runtime, Address("10.0.0.2", 4000), *identity);
   EXPECT_THAT(host, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(host.message()), HasSubstr("the same host"));
 }
@@ -76,12 +79,15 @@ TEST(SessionTest, ItsReverseConnectionHasTheSameIdentity) {
       PeerIdentity{.is_authenticated = true, .dns_names = {"kv1.example.org"}});
   const Session session(runtime, runtime->poller(0), Address("10.0.0.1", 4000), kv1, {}, options,
                         std::make_shared<Serving>(), counters, as_owner);
-  EXPECT_THAT(session.CheckReverse(*runtime, Address("10.0.0.1", 4001), PeerIdentity(*kv1)), IsOk());
+  EXPECT_THAT(
+      session.CheckFurther("a reverse connection", *runtime, Address("10.0.0.1", 4001), PeerIdentity(*kv1)),
+      IsOk());
   for (const PeerIdentity& other :
        {PeerIdentity(), PeerIdentity{.is_authenticated = true},
         PeerIdentity{.is_authenticated = true, .dns_names = {"kv2.example.org"}},
         PeerIdentity{.is_authenticated = true, .dns_names = {"kv1.example.org", "kv2.example.org"}}}) {
-    const absl::Status refused = session.CheckReverse(*runtime, Address("10.0.0.1", 4001), other);
+    const absl::Status refused =
+        session.CheckFurther("a reverse connection", *runtime, Address("10.0.0.1", 4001), other);
     EXPECT_THAT(refused, HasCode(absl::StatusCode::kPermissionDenied));
     const bool looks_like_others = other.is_authenticated && !other.has_names();
     EXPECT_THAT(std::string(refused.message()),
@@ -180,7 +186,7 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
     for (transport::PeerRequest& request : waiting_) reverse_ = session.AcceptReverse(std::move(request), {});
   }
   void OnSessionEnded(Session&) override { session_ = nullptr; }
-  void OnReverseEnded(const Admission::Place&) override {}
+  void OnFurtherEnded(const Admission::Place&) override {}
 
   const ServerOptions options_ = {};
   ServingCounters counters_{0};

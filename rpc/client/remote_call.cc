@@ -1,0 +1,205 @@
+#include "hawser/rpc/client/remote_call.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
+#include "hawser/rpc/status.h"
+#include "hawser/rpc/wire/misplaced_wait.h"
+#include "hawser/transport/clock/environment.h"
+
+namespace hawser::internal {
+namespace {
+
+// A larger range is several work requests, so that others have their turn in between.
+constexpr uint64_t kPieceBytesMax = uint64_t{1} << 20;
+
+// Work requests of one operation, a bound for its memory here.
+constexpr size_t kPiecesMax = size_t{1} << 20;
+
+}  // namespace
+
+RemoteCall::RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket,
+                       bool is_write, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
+                       int64_t timeout_ns)
+    : carrier_(std::move(carrier)),
+      ticket_(std::move(ticket)),
+      local_(local),
+      timeout_ns_(timeout_ns),
+      deadline_timer_([this] { OnDeadline(); }) {
+  writes = is_write;
+  impossible_ = Prepare(parts);
+}
+
+RemoteCall::~RemoteCall() = default;
+
+absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
+  const uint64_t size = ticket_->ticket.length;
+  uint64_t sum = 0;
+  for (const RemotePart& part : parts) {
+    if (part.offset > size || part.length > size - part.offset) {
+      return absl::OutOfRangeError(absl::StrCat(part.length, " bytes at offset ", part.offset,
+                                                " are beyond the ", size, " bytes of the ticket"));
+    }
+    sum += part.length;  // Does not wrap: each is below 2^32, and there are fewer than 2^32.
+  }
+  if (sum != local_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ranges have ", sum, " bytes, and the memory here ", local_.size()));
+  }
+  if (sum == 0) return absl::InvalidArgumentError("the operation has no bytes");
+  transport::BufferPool& pool = carrier_->runtime()->buffers();
+  uint8_t* memory = local_.data();
+  uint32_t lkey = pool.FindRegion(memory, local_.size());
+  if (lkey == 0) {
+    absl::StatusOr<transport::Lease> bounce = pool.Acquire(local_.size());
+    if (!bounce.ok()) return bounce.status();
+    bounce_ = *std::move(bounce);
+    memory = bounce_.data();
+    lkey = bounce_.lkey();
+    if (writes) memcpy(memory, local_.data(), local_.size());
+  }
+  for (const RemotePart& part : parts) {
+    for (uint64_t at = 0; at < part.length; at += kPieceBytesMax) {
+      const uint64_t length = std::min(kPieceBytesMax, part.length - at);
+      pieces.push_back({part.offset + at, {memory, static_cast<uint32_t>(length), lkey}});
+      memory += length;
+    }
+    if (pieces.size() > kPiecesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the operation has more than ", kPiecesMax, " ranges; split it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RemoteCall::Begin() {
+  if (!impossible_.ok()) return EndUnbegun(impossible_);
+  carrier_->poller().Run([self = shared_from_this()] { self->Start(); });
+}
+
+void RemoteCall::Start() {
+  self_ = shared_from_this();
+  if (timeout_ns_ <= 0) {
+    return OnEnd(absl::DeadlineExceededError("the deadline had passed when it was to be sent"));
+  }
+  transport::Poller& poller = carrier_->poller();
+  if (timeout_ns_ != transport::kNever) {
+    poller.timers().Set(deadline_timer_,
+                        transport::After(poller.NowForDeadlineNs(), absl::Nanoseconds(timeout_ns_)));
+  }
+  carrier_->Start(*this);
+}
+
+void RemoteCall::OnDeadline() {
+  carrier_->Abort(*this, absl::DeadlineExceededError(absl::StrCat(
+                             "its deadline passed", carrier_->poller().WhyLate(deadline_timer_.when_ns()))));
+}
+
+void RemoteCall::EndUnbegun(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  result_ = why;
+  done_ = true;
+}
+
+// ---- Its result
+
+bool RemoteCall::done() const {
+  absl::MutexLock lock(&mutex_);
+  return done_;
+}
+
+absl::Status RemoteCall::result() const {
+  absl::MutexLock lock(&mutex_);
+  return result_;
+}
+
+void RemoteCall::CheckMayWait() const {
+  HAWSER_CHECK(
+      !is_direct() || !transport::Poller::ThisThreadHoldsOne(),
+      "a RemoteOperation was waited for, or destroyed, in a handler or a callback while a NIC may use "
+      "its memory: keep it, and the memory, until its result is there");
+}
+
+absl::Status RemoteCall::Wait() {
+  if (done()) return result();
+  CheckMayWait();
+  if (transport::Poller::ThisThreadHoldsOne()) {
+    Drop();
+    return MisplacedWait("RemoteOperation::Wait()",
+                         ", where everything else on that poller would wait, too; use Then() or co_await");
+  }
+  carrier_->poller().WaitFor(event_);
+  return result();
+}
+
+void RemoteCall::Then(Callback callback) {
+  {
+    absl::MutexLock lock(&mutex_);
+    callback_ = std::move(callback);
+    carrier_->poller().AddAsyncInterest(1);
+    if (!done_) return;
+  }
+  carrier_->poller().Run([self = shared_from_this()] { self->carrier_->CallBackSoon(self); });
+}
+
+void RemoteCall::Cancel() {
+  if (done() || !carrier_->poller().usable_in_this_process()) return;
+  carrier_->poller().Run([self = shared_from_this()] {
+    if (self->self_ != nullptr) self->carrier_->Abort(*self, absl::CancelledError("it was cancelled"));
+  });
+}
+
+void RemoteCall::Drop() {
+  Callback unused;  // Destroyed without the lock.
+  {
+    absl::MutexLock lock(&mutex_);
+    dropped_ = true;
+    unused = std::exchange(callback_, nullptr);
+    if (unused) carrier_->poller().AddAsyncInterest(-1);
+    if (done_) return;
+  }
+  Cancel();
+  if (!is_direct() || done()) return;
+  CheckMayWait();
+  carrier_->poller().WaitFor(event_);
+}
+
+void RemoteCall::OnEnd(const absl::Status& status) {
+  const std::shared_ptr<RemoteCall> keep = std::move(self_);
+  carrier_->poller().timers().Cancel(deadline_timer_);
+  bool calls_back;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (status.ok() && bounce_ && !writes && !dropped_) memcpy(local_.data(), bounce_.data(), local_.size());
+    result_ = status;
+    if (!status.ok()) {
+      result_ =
+          absl::Status(status.code(), absl::StrCat(writes ? "a WRITE to" : "a READ from", " the memory of ",
+                                                   carrier_->peer_address(), ": ", status.message()));
+      KeepTextHere(result_, "reaching the memory of a server");
+    }
+    done_ = true;
+    calls_back = callback_ != nullptr;
+  }
+  event_.Set();
+  if (calls_back) carrier_->CallBackSoon(keep);
+}
+
+void RemoteCall::RunCallback() {
+  Callback callback;
+  absl::Status result;
+  {
+    absl::MutexLock lock(&mutex_);
+    callback = std::exchange(callback_, nullptr);
+    result = result_;
+  }
+  if (!callback) return;
+  callback(result);
+  carrier_->poller().AddAsyncInterest(-1);
+}
+
+}  // namespace hawser::internal

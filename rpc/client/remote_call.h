@@ -1,0 +1,135 @@
+#ifndef HAWSER_RPC_CLIENT_REMOTE_CALL_H_
+#define HAWSER_RPC_CLIENT_REMOTE_CALL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "hawser/rpc/client/remote_ticket.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/lane/lane_operation.h"
+#include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/poller/poller.h"
+#include "hawser/transport/poller/wait_event.h"
+#include "hawser/transport/runtime.h"
+
+namespace hawser::internal {
+
+class RemoteCall;
+
+// What carries out the operations of one channel: a RemoteLane.
+class RemoteCarrier {
+ public:
+  RemoteCarrier(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                const std::string& peer_address)
+      : runtime_(std::move(runtime)), poller_(poller), peer_address_(peer_address) {}
+  RemoteCarrier(const RemoteCarrier&) = delete;
+  RemoteCarrier& operator=(const RemoteCarrier&) = delete;
+
+  // ---- From any thread.
+  transport::Poller& poller() { return poller_; }
+  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
+  const std::string& peer_address() const { return peer_address_; }
+
+  // ---- On the poller.
+
+  // Its OnEnd() is called once, from now on.
+  virtual void Start(RemoteCall& call) = 0;
+  // It ends with `why`, unless it is about to end.
+  virtual void Abort(RemoteCall& call, const absl::Status& why) = 0;
+  // Runs its callback in the next turn of the thread that drives.
+  virtual void CallBackSoon(const std::shared_ptr<RemoteCall>& call) = 0;
+
+ protected:
+  virtual ~RemoteCarrier() = default;
+
+  const std::shared_ptr<transport::Runtime> runtime_;
+  transport::Poller& poller_;
+  const std::string peer_address_;
+};
+
+// One range of remote memory.
+struct RemotePart {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+// One operation of a RemoteMemory, and its one result: the state machine behind RemoteOperation.
+//
+// The caller's memory is used by a NIC only if it is registered (of the pool); otherwise the operation works
+// on a buffer of the pool, and the bytes are copied, before a WRITE or after a READ.
+// Thread:   any, unless a method says otherwise.
+// Lifetime: shared by its RemoteOperation and, from Begin() until its end, by itself.
+class RemoteCall final : public transport::LaneOperation, public std::enable_shared_from_this<RemoteCall> {
+ public:
+  using Callback = absl::AnyInvocable<void(const absl::Status&)>;
+
+  // The READ, or the WRITE, of `parts`, whose bytes are `local`, one after the other. Not started.
+  RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket, bool is_write,
+             absl::Span<const RemotePart> parts, absl::Span<uint8_t> local, int64_t timeout_ns);
+  ~RemoteCall() override;
+
+  void Begin();
+  // It has failed before it began.
+  void EndUnbegun(const absl::Status& why);
+
+  // Blocks until the result is there. CHECK: on a poller, while a NIC may use the caller's memory.
+  absl::Status Wait();
+  // Runs `callback` with the result, where callbacks of calls run.
+  void Then(Callback callback);
+  void Cancel();
+  // The result is not wanted any more: cancels, and returns when the caller's memory is not used any more.
+  // The callback does not run. CHECK: as of Wait().
+  void Drop();
+
+  // ---- On the poller, for its carrier.
+
+  RemoteTicket& ticket() { return *ticket_; }
+  // Lanes that it was started on.
+  int tries = 0;
+  // transport::LaneOperation
+  void OnEnd(const absl::Status& status) override;
+  // In a turn of the thread that drives.
+  void RunCallback();
+
+ private:
+  bool done() const;
+  // Once it is there.
+  absl::Status result() const;
+  // Why `parts` cannot be, or OK: `pieces` has them.
+  absl::Status Prepare(absl::Span<const RemotePart> parts);
+  // A NIC may touch the caller's memory until the end.
+  bool is_direct() const { return !bounce_; }
+  void CheckMayWait() const;
+  void Start();
+  void OnDeadline();
+
+  const std::shared_ptr<RemoteCarrier> carrier_;
+  const std::shared_ptr<RemoteTicket> ticket_;
+  const absl::Span<uint8_t> local_;
+  const int64_t timeout_ns_;
+  absl::Status impossible_;  // Not OK: it ends with this.
+  transport::Lease bounce_;  // Empty: the caller's memory is registered.
+
+  transport::WaitEvent event_;
+  mutable absl::Mutex mutex_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool dropped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status result_ ABSL_GUARDED_BY(mutex_);
+  Callback callback_ ABSL_GUARDED_BY(mutex_);
+
+  // ---- On the poller.
+  std::shared_ptr<RemoteCall> self_;  // While it is under way.
+  transport::Timer deadline_timer_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_CLIENT_REMOTE_CALL_H_

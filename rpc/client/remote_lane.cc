@@ -1,0 +1,199 @@
+#include "hawser/rpc/client/remote_lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/rpc/client/channel_core.h"
+#include "hawser/transport/fabrics.h"
+
+namespace hawser::internal {
+namespace {
+
+// After an attempt to open a lane has failed: doubled with each one.
+constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
+constexpr absl::Duration kBackoffMax = absl::Seconds(2);
+
+// Lanes that an operation of which nothing was posted is started on, if each of them breaks.
+constexpr int kTriesMax = 4;
+
+// Which channel has which. A channel itself has no room for it.
+struct Table {
+  absl::Mutex mutex;
+  absl::flat_hash_map<const ChannelCore*, std::weak_ptr<RemoteLane>> lanes ABSL_GUARDED_BY(mutex);
+};
+Table& AllLanes() {
+  static Table* const table = new Table;
+  return *table;
+}
+
+// What the end of an attempt means for an operation: its own trouble, or that it may be tried again.
+absl::Status ForOperation(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnavailable:
+      return why;
+    default:
+      return absl::UnavailableError(why.message());
+  }
+}
+
+}  // namespace
+
+// The channel keeps it: a client that makes one RemoteMemory after the other has one lane.
+std::shared_ptr<RemoteLane> RemoteLane::Of(const std::shared_ptr<ChannelCore>& core) {
+  std::shared_ptr<RemoteLane> lane;
+  {
+    Table& table = AllLanes();
+    absl::MutexLock lock(&table.mutex);
+    std::weak_ptr<RemoteLane>& known = table.lanes[core.get()];
+    lane = known.lock();
+    if (lane != nullptr && !lane->core_.expired()) return lane;
+    lane = std::shared_ptr<RemoteLane>(new RemoteLane(core));
+    known = lane;
+  }
+  core->OnClosed([lane] { lane->Close(); });
+  return lane;
+}
+
+RemoteLane::RemoteLane(const std::shared_ptr<ChannelCore>& core)
+    : RemoteCarrier(core->runtime(), core->poller(), core->peer_address()),
+      core_(core),
+      key_(core.get()),
+      backoff_(kBackoffMin),
+      call_back_timer_([this] { CallBack(); }) {}
+
+RemoteLane::~RemoteLane() {
+  Table& table = AllLanes();
+  absl::MutexLock lock(&table.mutex);
+  const auto found = table.lanes.find(key_);
+  if (found != table.lanes.end() && found->second.expired()) table.lanes.erase(found);
+}
+
+bool RemoteLane::by_nic() const { return runtime_->scheme() != transport::kFallbackScheme; }
+
+std::shared_ptr<RemoteTicket> RemoteLane::NewTicket(const transport::LaneTicket& ticket) {
+  return {new RemoteTicket(ticket), [self = shared_from_this()](RemoteTicket* gone) {
+            std::unique_ptr<RemoteTicket> owned(gone);
+            if (!self->poller_.usable_in_this_process()) return;
+            self->poller_.Run([self, owned = std::move(owned)] { self->Forget(*owned); });
+          }};
+}
+
+void RemoteLane::Forget(const RemoteTicket& ticket) {
+  if (lane_ != nullptr && ticket.lane_number == lane_number_) lane_->Close(ticket.handle);
+}
+
+// ---- Operations
+
+void RemoteLane::Start(RemoteCall& call) {
+  poller_.AssertHeld();
+  ++call.tries;
+  const absl::StatusOr<transport::Lane*> lane = LaneNow();
+  if (!lane.ok()) return call.OnEnd(ForOperation(lane.status()));
+  RemoteTicket& ticket = call.ticket();
+  if (ticket.lane_number != lane_number_) {
+    ticket.handle = (*lane)->Open(ticket.ticket);
+    ticket.lane_number = lane_number_;
+  }
+  (*lane)->Start(call, ticket.handle);
+}
+
+absl::StatusOr<transport::Lane*> RemoteLane::LaneNow() {
+  const std::shared_ptr<ChannelCore> core = core_.lock();
+  if (closed_ || core == nullptr) return absl::CancelledError("the channel is closed");
+  absl::StatusOr<transport::Lane::Target> target = core->LaneTarget();
+  if (!target.ok()) return target.status();
+  if (lane_ != nullptr && lane_->session() != target->session) {
+    transport::Lane* const earlier = std::exchange(lane_, nullptr);
+    earlier->End(absl::UnavailableError("the channel has connected anew, and the ticket is void"));
+  }
+  if (lane_ != nullptr) return lane_;
+  if (poller_.now_ns() < dial_again_ns_) {
+    return absl::Status(why_no_lane_.code(),
+                        absl::StrCat(why_no_lane_.message(), "; the next attempt is made ",
+                                     absl::FormatDuration(backoff_), " after that one at the latest"));
+  }
+  transport::Lane::Owner& owner = *this;
+  absl::StatusOr<transport::Lane*> dialed =
+      transport::Lane::Dial(poller_, *target, core->connect_timeout(), owner);
+  if (!dialed.ok()) {
+    OnDialFailed(dialed.status());
+    return dialed.status();
+  }
+  lane_ = *dialed;
+  ++lane_number_;
+  ++lanes_;
+  self_ = shared_from_this();
+  return lane_;
+}
+
+void RemoteLane::OnDialFailed(const absl::Status& why) {
+  why_no_lane_ = ForOperation(why);
+  dial_again_ns_ = transport::After(poller_.now_ns(), backoff_);
+  backoff_ = std::min(2 * backoff_, kBackoffMax);
+}
+
+void RemoteLane::Abort(RemoteCall& call, const absl::Status& why) {
+  // If it is on a lane that ends already, that tells its result.
+  if (lane_ != nullptr) lane_->Abort(call, why);
+}
+
+void RemoteLane::CallBackSoon(const std::shared_ptr<RemoteCall>& call) {
+  to_call_back_.push_back(call);
+  if (!call_back_timer_.is_set()) poller_.timers().Set(call_back_timer_, poller_.now_ns());
+}
+
+void RemoteLane::CallBack() {
+  const std::shared_ptr<RemoteLane> keep = shared_from_this();
+  std::deque<std::shared_ptr<RemoteCall>> calls = std::exchange(to_call_back_, {});
+  for (const std::shared_ptr<RemoteCall>& call : calls) {
+    const transport::Poller::CallOut out(poller_, "the callback of", "a one-sided operation");
+    call->RunCallback();
+  }
+}
+
+void RemoteLane::Close() {
+  poller_.AssertHeld();
+  closed_ = true;
+  if (lane_ != nullptr) std::exchange(lane_, nullptr)->End(absl::CancelledError("the channel was closed"));
+}
+
+// ---- Its lanes
+
+void RemoteLane::OnLaneReady() {
+  read_depth_.store(lane_->read_depth(), std::memory_order_relaxed);
+  backoff_ = kBackoffMin;
+  dial_again_ns_ = 0;
+}
+
+void RemoteLane::OnUnsent(transport::LaneOperation& operation, bool was_ready, const absl::Status& why) {
+  auto& call = static_cast<RemoteCall&>(operation);
+  if (lane_ != nullptr && lane_->ending()) {
+    lane_ = nullptr;
+    if (!was_ready) OnDialFailed(why);
+  }
+  if (closed_ || call.tries >= kTriesMax || !was_ready) {
+    return call.OnEnd(ForOperation(why));
+  }
+  Start(call);
+}
+
+void RemoteLane::OnLaneGone(transport::Lane& lane, bool was_ready, const absl::Status& why) {
+  if (lane_ == &lane) {
+    lane_ = nullptr;
+    if (!was_ready) OnDialFailed(why);
+  }
+  if (--lanes_ == 0) {
+    const std::shared_ptr<RemoteLane> last = std::move(self_);
+  }
+}
+
+}  // namespace hawser::internal

@@ -1,0 +1,169 @@
+#include "hawser/rpc/remote_memory.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "hawser/base/endian.h"
+#include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/remote_call.h"
+#include "hawser/rpc/client/remote_lane.h"
+#include "hawser/rpc/client/remote_ticket.h"
+#include "hawser/transport/lane/lane_message.h"
+
+namespace hawser {
+namespace {
+
+constexpr uint64_t kTicketBytesMax = std::numeric_limits<uint32_t>::max();
+
+absl::Status InChild() {
+  return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");
+}
+
+transport::LaneTicket TicketOf(memory::Ticket::Reader reader) {
+  transport::LaneTicket ticket;
+  ticket.owner = reader.getOwner();
+  ticket.region = reader.getRegion();
+  ticket.offset = reader.getOffset();
+  ticket.length = reader.getLength();
+  ticket.access = reader.getAccess();
+  StoreLittle64(ticket.key.data(), reader.getKeyLow());
+  StoreLittle64(ticket.key.data() + 8, reader.getKeyHigh());
+  return ticket;
+}
+
+absl::Status CheckTicket(const transport::LaneTicket& ticket) {
+  if (ticket.length == 0 || ticket.length > kTicketBytesMax || ticket.access == 0 ||
+      (ticket.access & ~transport::kLaneAccessAll) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("no ticket of a server: it is for ", ticket.length,
+                                                   " bytes, and for access ", ticket.access));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// ---- RemoteOperation
+
+RemoteOperation::~RemoteOperation() {
+  if (call_ != nullptr) call_->Drop();
+}
+
+absl::Status RemoteOperation::Wait() {
+  if (call_ == nullptr) return failed_;
+  failed_ = call_->Wait();
+  call_ = nullptr;
+  return failed_;
+}
+
+void RemoteOperation::Then(absl::AnyInvocable<void(const absl::Status&)> callback) {
+  if (call_ == nullptr) return callback(failed_);
+  std::exchange(call_, nullptr)->Then(std::move(callback));
+}
+
+void RemoteOperation::Cancel() {
+  if (call_ != nullptr) call_->Cancel();
+}
+
+void RemoteOperation::Awaiter::await_suspend(std::coroutine_handle<> waiting) {
+  // Kept: resume() may destroy this before it returns.
+  const std::shared_ptr<internal::RemoteCall> call = operation_.call_;
+  call->Then([this, waiting](const absl::Status& result) {
+    operation_.failed_ = result;
+    operation_.call_ = nullptr;
+    waiting.resume();
+  });
+}
+
+// ---- RemoteMemory
+
+RemoteMemory::RemoteMemory(std::shared_ptr<Channel> channel, memory::Ticket::Reader reader)
+    : channel_(std::move(channel)) {
+  if (channel_ == nullptr) {
+    why_not_ = absl::FailedPreconditionError("the RemoteMemory has no channel");
+    return;
+  }
+  const transport::LaneTicket ticket = TicketOf(reader);
+  why_not_ = CheckTicket(ticket);
+  if (why_not_.ok() && !channel_->sender()->poller().usable_in_this_process()) why_not_ = InChild();
+  const std::shared_ptr<internal::ChannelCore> core = channel_->core();
+  if (why_not_.ok() && core->group() != nullptr) {
+    why_not_ = absl::FailedPreconditionError(
+        "a channel with several connections (ChannelOptions::connections) reaches no memory: a ticket is "
+        "good "
+        "for one of them");
+  }
+  if (!why_not_.ok()) return;
+  lane_ = internal::RemoteLane::Of(core);
+  ticket_ = lane_->NewTicket(ticket);
+}
+
+uint64_t RemoteMemory::size_bytes() const { return ticket_ == nullptr ? 0 : ticket_->ticket.length; }
+
+RemoteOperation RemoteMemory::Begin(bool writes, absl::Span<const RemoteRange> ranges,
+                                    absl::Span<uint8_t> local, const RemoteOptions& options) {
+  if (!why_not_.ok()) return RemoteOperation(why_not_);
+  if (!lane_->poller().usable_in_this_process()) return RemoteOperation(InChild());
+  if (ranges.size() > kRangesMax) {
+    return RemoteOperation(absl::InvalidArgumentError(
+        absl::StrCat("an operation of ", ranges.size(), " ranges: up to ", kRangesMax, " are possible")));
+  }
+  int64_t timeout_ns = channel_->sender()->default_timeout_ns();
+  if (options.timeout.has_value()) {
+    timeout_ns = *options.timeout == absl::InfiniteDuration() ? transport::kNever
+                                                              : absl::ToInt64Nanoseconds(*options.timeout);
+  }
+  std::vector<internal::RemotePart> parts;
+  parts.reserve(ranges.size());
+  for (const RemoteRange& range : ranges) {
+    if (range.length > 0) parts.push_back({range.offset, range.length});
+  }
+  auto call = std::make_shared<internal::RemoteCall>(lane_, ticket_, writes, parts, local, timeout_ns);
+  call->Begin();
+  return RemoteOperation(std::move(call));
+}
+
+RemoteOperation RemoteMemory::Read(uint64_t offset, absl::Span<uint8_t> into, const RemoteOptions& options) {
+  const RemoteRange range{offset, into.size()};
+  return Begin(/*writes=*/false, {&range, 1}, into, options);
+}
+
+RemoteOperation RemoteMemory::Read(absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> into,
+                                   const RemoteOptions& options) {
+  return Begin(/*writes=*/false, ranges, into, options);
+}
+
+RemoteOperation RemoteMemory::Read(const RemoteStride& stride, absl::Span<uint8_t> into,
+                                   const RemoteOptions& options) {
+  const uint64_t count = std::min<uint64_t>(stride.count, kRangesMax + 1);
+  std::vector<RemoteRange> ranges;
+  ranges.reserve(count);
+  uint64_t offset = stride.offset;
+  for (uint64_t i = 0; i < count; ++i) {
+    ranges.push_back({offset, stride.length});
+    // One that wraps would begin inside the memory again.
+    offset = stride.stride > std::numeric_limits<uint64_t>::max() - offset
+                 ? std::numeric_limits<uint64_t>::max()
+                 : offset + stride.stride;
+  }
+  return Begin(/*writes=*/false, ranges, into, options);
+}
+
+RemoteOperation RemoteMemory::Write(uint64_t offset, absl::Span<const uint8_t> from,
+                                    const RemoteOptions& options) {
+  const RemoteRange range{offset, from.size()};
+  // Not written to: a WRITE only reads it.
+  return Begin(/*writes=*/true, {&range, 1}, {const_cast<uint8_t*>(from.data()), from.size()}, options);
+}
+
+RemoteCapabilities RemoteMemory::capabilities() const {
+  RemoteCapabilities capabilities;
+  if (!why_not_.ok()) return capabilities;
+  capabilities.by_nic = lane_->by_nic();
+  capabilities.read_depth = lane_->read_depth();
+  capabilities.operation_bytes_max = kTicketBytesMax;
+  return capabilities;
+}
+
+}  // namespace hawser

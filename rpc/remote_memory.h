@@ -1,0 +1,177 @@
+#ifndef HAWSER_RPC_REMOTE_MEMORY_H_
+#define HAWSER_RPC_REMOTE_MEMORY_H_
+
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/memory.capnp.h"
+
+namespace hawser {
+
+namespace internal {
+class RemoteCall;     // rpc/client/remote_call.h
+class RemoteLane;     // rpc/client/remote_lane.h
+struct RemoteTicket;  // rpc/client/remote_ticket.h
+}  // namespace internal
+
+// Bytes of remote memory: an offset from the beginning of what the ticket gives.
+struct RemoteRange {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+// `count` ranges of `length` bytes, each `stride` bytes behind the one before.
+struct RemoteStride {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint64_t stride = 0;
+  uint64_t count = 0;
+};
+
+struct RemoteOptions {
+  // After which the operation ends. Unset: ChannelOptions::default_timeout.
+  std::optional<absl::Duration> timeout = std::nullopt;
+};
+
+// What one-sided operations of a channel can do.
+struct RemoteCapabilities {
+  // The server's NIC carries them out. Otherwise (TCP) the thread that drives the poller of the connection
+  // does, also while handlers run on an executor, but not while one runs on that poller.
+  bool by_nic = false;
+  // READs that are outstanding at a time; those beyond wait. 0: not known before the first operation.
+  uint32_t read_depth = 0;
+  // The most bytes of one operation: as many as a ticket gives at most.
+  uint64_t operation_bytes_max = 0;
+};
+
+// A READ or WRITE that was begun. One of Wait(), Then() and co_await takes its one result. The result is
+// there when no NIC can touch the memory of the operation any more, however it ended.
+//
+// An operation whose deadline passes, or that is cancelled, before it is complete can be stopped in one way
+// only: its connection, which is one for the one-sided operations of the channel, is broken off. The result
+// follows when the NIC has let go of everything, usually within microseconds. The channel's other operations
+// on it end with Unavailable; the next one opens a new connection. Calls are not concerned.
+class [[nodiscard]] RemoteOperation {
+ public:
+  RemoteOperation(RemoteOperation&& other) noexcept = default;
+  RemoteOperation& operator=(RemoteOperation&&) = delete;
+  // Without a result it cancels the operation, and waits for its end if a NIC may touch the caller's memory
+  // until then: memory of AllocateBuffer(). In a handler or a callback that would be a wait for itself, which
+  // is a CHECK.
+  ~RemoteOperation();
+
+  // OK: complete. For a READ the bytes are there; for a WRITE they are in the owner's memory, where its
+  // processor sees them.
+  // DeadlineExceeded, Cancelled: see above. A WRITE may have happened then, in whole or in part.
+  // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
+  // FailedPrecondition: the memory was revoked, or the ticket is of an earlier run of the server: a new one
+  // is needed. Unavailable: the connection was lost; the text says whether a WRITE may have happened.
+  // ResourceExhausted: the pool has no memory, or the server no room.
+  //
+  // Blocks until the result is there. FailedPrecondition: in a handler or callback; the operation is
+  // cancelled. (There it is a CHECK for memory of AllocateBuffer(): see the destructor.)
+  absl::Status Wait();
+
+  // `callback` runs once, where a callback of a call would (PendingCall::Then()). This object may be
+  // destroyed then: the operation goes on, and the memory stays in use until the callback runs.
+  void Then(absl::AnyInvocable<void(const absl::Status&)> callback);
+
+  // absl::Status status = co_await remote.Read(...); resumes where a callback would run. A coroutine that is
+  // destroyed meanwhile drops the operation as the destructor does.
+  class Awaiter;
+  Awaiter operator co_await();
+
+  // Makes the result Cancelled, unless it is there already. From any thread.
+  void Cancel();
+
+  // For RemoteMemory.
+  explicit RemoteOperation(std::shared_ptr<internal::RemoteCall> call) : call_(std::move(call)) {}
+  explicit RemoteOperation(absl::Status failed) : failed_(std::move(failed)) {}
+
+ private:
+  std::shared_ptr<internal::RemoteCall> call_;  // Null: there is a result in `failed_`, or it was taken.
+  absl::Status failed_;
+};
+
+// What a coroutine suspends on.
+class RemoteOperation::Awaiter {
+ public:
+  explicit Awaiter(RemoteOperation operation) : operation_(std::move(operation)) {}
+  bool await_ready() const { return operation_.call_ == nullptr; }
+  void await_suspend(std::coroutine_handle<> waiting);
+  absl::Status await_resume() { return operation_.failed_; }
+
+ private:
+  RemoteOperation operation_;
+};
+
+inline RemoteOperation::Awaiter RemoteOperation::operator co_await() { return Awaiter(std::move(*this)); }
+
+// Memory of a server, which this client reaches by itself: no handler runs there, and over RDMA not even a
+// thread. A handler of the server has granted it, and sent the ticket.
+//   hawser::RemoteMemory remote(channel, (*reply)->getTable());
+//   absl::StatusOr<hawser::Buffer> buffer = channel->AllocateBuffer(4096);
+//   absl::Status status = remote.Read(0, {buffer->data(), 4096}).Wait();
+//
+// The operations of a channel cross a connection of their own, a lane, which the first one opens. Memory that
+// Channel::AllocateBuffer() gave is read into, and written from, without a copy. Other memory is copied
+// through such a buffer. A caller's memory belongs to the operation until its result is there.
+// Operations have no order among themselves, nor with calls: one that must see another is begun after the
+// result of that. A READ of more than 8 aligned bytes may see parts of different writes.
+// Thread:   any.
+// Lifetime: keeps the channel. A ticket is good for the connection that its call came over: when the channel
+//           has connected anew, operations fail with PermissionDenied, and a new ticket is needed.
+class RemoteMemory {
+ public:
+  // Ranges of one operation.
+  static constexpr size_t kRangesMax = 65536;
+
+  // Fails with each operation: a channel that is null, that leads back to a client, or that has several
+  // connections (ChannelOptions::connections), since a ticket is for one of them.
+  RemoteMemory(std::shared_ptr<Channel> channel, memory::Ticket::Reader ticket);
+  RemoteMemory(RemoteMemory&&) noexcept = default;
+  RemoteMemory& operator=(RemoteMemory&&) noexcept = default;
+
+  // Bytes that the ticket gives.
+  uint64_t size_bytes() const;
+
+  // READs `into.size()` bytes at `offset`.
+  RemoteOperation Read(uint64_t offset, absl::Span<uint8_t> into, const RemoteOptions& options = {});
+  // READs these ranges, one behind the other, in one operation: one post for as many as read_depth.
+  // `into.size()` is the sum of their lengths.
+  RemoteOperation Read(absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> into,
+                       const RemoteOptions& options = {});
+  RemoteOperation Read(std::initializer_list<RemoteRange> ranges, absl::Span<uint8_t> into,
+                       const RemoteOptions& options = {}) {
+    return Read(absl::Span<const RemoteRange>(ranges.begin(), ranges.size()), into, options);
+  }
+  RemoteOperation Read(const RemoteStride& stride, absl::Span<uint8_t> into,
+                       const RemoteOptions& options = {});
+  // WRITEs these bytes at `offset`.
+  RemoteOperation Write(uint64_t offset, absl::Span<const uint8_t> from, const RemoteOptions& options = {});
+
+  RemoteCapabilities capabilities() const;
+
+ private:
+  RemoteOperation Begin(bool writes, absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> local,
+                        const RemoteOptions& options);
+
+  std::shared_ptr<Channel> channel_;
+  absl::Status why_not_;  // Not OK: nothing can be reached, and the rest is null.
+  std::shared_ptr<internal::RemoteLane> lane_;
+  std::shared_ptr<internal::RemoteTicket> ticket_;
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_REMOTE_MEMORY_H_

@@ -1,0 +1,126 @@
+#include "hawser/rpc/server/session_memory.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hawser::internal {
+
+SessionMemory::SessionMemory(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
+                             const PeerHost& host, std::shared_ptr<SharedRegions> regions)
+    : runtime_(std::move(runtime)), poller_(poller), host_(host), regions_(std::move(regions)) {}
+
+SessionMemory::~SessionMemory() {
+  absl::MutexLock lock(&mutex_);
+  regions_->RemoveTickets(host_, static_cast<uint32_t>(given_.size()));
+}
+
+absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
+    const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access) {
+  if (memory->name().owner != regions_->owner()) {
+    return absl::InvalidArgumentError("the memory is shared by another server, which alone can grant it");
+  }
+  const uint64_t size = memory->size_bytes();
+  if (length == std::numeric_limits<uint64_t>::max() && offset <= size) length = size - offset;
+  if (offset > size || length > size - offset) {
+    return absl::OutOfRangeError(absl::StrCat("a grant of ", length, " bytes at offset ", offset,
+                                              " is beyond the ", size, " bytes of the memory"));
+  }
+  if (length == 0 || length > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a grant of ", length, " bytes: 1 to 4294967295 are possible; grant it in parts"));
+  }
+  // Slow, but for the first time with this fabric.
+  if (absl::Status registered = memory->RegisterWith(runtime_); !registered.ok()) return registered;
+  transport::LaneTicket ticket;
+  ticket.owner = memory->name().owner;
+  ticket.region = memory->name().region;
+  ticket.offset = offset;
+  ticket.length = length;
+  ticket.access = access;
+  absl::MutexLock lock(&mutex_);
+  const What what(ticket.region, offset, length, access);
+  if (const auto before = keys_.find(what); before != keys_.end()) {
+    ticket.key = before->second;
+    return ticket;
+  }
+  if (given_.size() >= kTicketsMax) ForgetRevoked();
+  if (given_.size() >= kTicketsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this client has ", given_.size(), " tickets for shared memory"));
+  }
+  if (absl::Status counted = regions_->AddTicket(host_); !counted.ok()) return counted;
+  regions_->environment().FillRandom(absl::MakeSpan(ticket.key));
+  given_[ticket.key] = {ticket, memory};
+  keys_[what] = ticket.key;
+  return ticket;
+}
+
+void SessionMemory::ForgetRevoked() {
+  const size_t before = given_.size();
+  absl::erase_if(given_, [](const auto& each) {
+    const std::shared_ptr<transport::LentMemory> memory = each.second.memory.lock();
+    return memory == nullptr || memory->revoked();
+  });
+  absl::erase_if(keys_, [this](const auto& each)
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !given_.contains(each.second); });
+  regions_->RemoveTickets(host_, static_cast<uint32_t>(before - given_.size()));
+}
+
+absl::StatusOr<std::shared_ptr<transport::LentMemory>> SessionMemory::OnTicket(
+    const transport::LaneTicket& ticket) {
+  if (ticket.owner != regions_->owner()) {
+    return absl::FailedPreconditionError(
+        "the ticket is of another server, or of an earlier run of this one: ask for a new one");
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto found = given_.find(ticket.key);
+  if (found == given_.end()) {
+    return absl::PermissionDeniedError(
+        "the ticket was not given to this client over this connection: it is of an earlier connection, or of "
+        "another client, or forged; ask for a new one");
+  }
+  if (!(found->second.ticket == ticket)) {
+    return absl::PermissionDeniedError("the ticket is forged: it is not as it was given");
+  }
+  std::shared_ptr<transport::LentMemory> memory = found->second.memory.lock();
+  if (memory == nullptr || memory->revoked()) {
+    return absl::FailedPreconditionError("the owner has revoked the memory: its ticket is void");
+  }
+  return memory;
+}
+
+absl::Status SessionMemory::Accept(transport::PeerRequest request, absl::AnyInvocable<void()> on_gone) {
+  if (closed_) {
+    const absl::Status refused = absl::NotFoundError("the session has ended");
+    request.Refuse(refused);
+    return refused;
+  }
+  absl::StatusOr<transport::LaneServer*> lane =
+      transport::LaneServer::Accept(runtime_, poller_, std::move(request), shared_from_this());
+  if (!lane.ok()) return lane.status();
+  on_gone_[*lane] = std::move(on_gone);
+  // A client opens another one when it has broken the one before, whose end may come later.
+  if (transport::LaneServer* const before = std::exchange(lane_, *lane); before != nullptr) {
+    before->End(absl::UnavailableError("the client has opened another lane"));
+  }
+  return absl::OkStatus();
+}
+
+void SessionMemory::Close(const absl::Status& why) {
+  closed_ = true;
+  if (lane_ != nullptr)
+    lane_->End(absl::UnavailableError(absl::StrCat("the session has ended: ", why.message())));
+}
+
+void SessionMemory::OnLaneGone(transport::LaneServer& lane) {
+  if (lane_ == &lane) lane_ = nullptr;
+  const auto found = on_gone_.find(&lane);
+  if (found == on_gone_.end()) return;
+  absl::AnyInvocable<void()> on_gone = std::move(found->second);
+  on_gone_.erase(found);
+  on_gone();
+}
+
+}  // namespace hawser::internal

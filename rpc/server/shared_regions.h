@@ -1,0 +1,48 @@
+#ifndef HAWSER_RPC_SERVER_SHARED_REGIONS_H_
+#define HAWSER_RPC_SERVER_SHARED_REGIONS_H_
+
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "hawser/rpc/server/admission.h"
+#include "hawser/transport/clock/environment.h"
+#include "hawser/transport/lane/lent_memory.h"
+
+namespace hawser::internal {
+
+// Names the memory that a server shares, and counts the tickets that it has given, by host.
+// Thread:   any.
+// Lifetime: shared by the server and its sessions.
+class SharedRegions {
+ public:
+  // Tickets that the clients of one host may have.
+  static constexpr uint32_t kTicketsPerHostMax = 16384;
+
+  // `environment` outlives it.
+  explicit SharedRegions(transport::Environment& environment) : environment_(environment) {}
+
+  transport::Environment& environment() { return environment_; }
+
+  // For new memory. The first one draws the owner's random bits: a server that shares none draws none.
+  transport::LentMemory::Name NewName();
+  // 0: nothing was shared yet.
+  uint64_t owner() const;
+
+  // ResourceExhausted: this host has too many.
+  absl::Status AddTicket(const PeerHost& host);
+  void RemoveTickets(const PeerHost& host, uint32_t count);
+
+ private:
+  transport::Environment& environment_;
+  mutable absl::Mutex mutex_;
+  uint64_t owner_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t regions_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<PeerHost, uint32_t> tickets_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVER_SHARED_REGIONS_H_

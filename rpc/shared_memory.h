@@ -1,0 +1,74 @@
+#ifndef HAWSER_RPC_SHARED_MEMORY_H_
+#define HAWSER_RPC_SHARED_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace hawser {
+
+namespace transport {
+class LentMemory;
+}
+
+// What a client may do with memory that is granted to it.
+enum class Access : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+
+// Which part of a SharedMemory a client gets, and for what.
+struct GrantOptions {
+  uint64_t offset = 0;
+  // Bytes: 1 to 2^32 - 1. By default all that follows `offset`.
+  uint64_t length = std::numeric_limits<uint64_t>::max();
+  Access access = Access::kRead;
+};
+
+// Memory of a server that clients reach by themselves, with READ and WRITE: no handler runs, and over RDMA
+// not even a thread of the server's.
+//   absl::StatusOr<hawser::SharedMemory> table = server.Share(64 << 20);
+//   ... in a handler:
+//   return context.Grant(*table, {.length = 1 << 20}, reply.initTable());
+// The client gives the ticket to a RemoteMemory (rpc/remote_memory.h).
+//
+// What this process writes there, clients may see in any order and in part: a READ is one copy of 8 aligned
+// bytes at most, and nothing tells this process that a client has read or written. Values that change need a
+// layout of which a reader can see that it has read a mixture (a version before and behind, or a checksum).
+// Thread:   any, one at a time. The memory itself may be used by any thread.
+// Lifetime: may outlive the Server. The destructor revokes the memory. For memory of the program's own it
+//           waits, as Revoke() does, so that the program may free it then; on a poller (a handler or a
+//           callback) it would wait for itself, which is a CHECK. Memory that Share() has made goes when the
+//           last client has lost it.
+class [[nodiscard]] SharedMemory {
+ public:
+  SharedMemory(SharedMemory&& other) noexcept = default;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  uint8_t* data() const;
+  size_t size_bytes() const;
+  absl::Span<uint8_t> bytes() const { return {data(), size_bytes()}; }
+
+  // Takes the memory from every client, and returns when no client, and no NIC for one, can reach it any
+  // more. Operations that clients have begun end first; their later ones fail with FailedPrecondition. The
+  // connection of a client that does not answer within two seconds is ended for it, the one for one-sided
+  // operations only. Grant() fails from here on. FailedPrecondition: on a poller (in a handler or callback),
+  // where it would wait for itself.
+  absl::Status Revoke();
+
+  // For the library.
+  explicit SharedMemory(std::shared_ptr<transport::LentMemory> memory) : memory_(std::move(memory)) {}
+  const std::shared_ptr<transport::LentMemory>& lent() const { return memory_; }
+
+ private:
+  void End();
+
+  std::shared_ptr<transport::LentMemory> memory_;  // Null: it was moved from.
+};
+
+}  // namespace hawser
+
+#endif  // HAWSER_RPC_SHARED_MEMORY_H_

@@ -1,0 +1,526 @@
+// Memory of a server that its clients reach by themselves.
+
+#include "hawser/rpc/shared_memory.h"
+
+#include <algorithm>
+#include <atomic>
+#include <coroutine>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/remote_memory.h"
+#include "hawser/rpc/server.h"
+#include "hawser/rpc/wire/background.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "tests/rpc/memory_probe.rpc.h"
+#include "tests/rpc/probe.h"
+
+namespace hawser {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kBytes = 1 << 20;
+
+class MemoryProbeImpl final : public memory_probe::MemoryProbeService {
+ public:
+  absl::Status Grant(ServerContext& context, memory_probe::MemoryProbe::GrantParams::Reader request,
+                     memory_probe::MemoryProbe::GrantResults::Builder reply) override {
+    GrantOptions options;
+    options.offset = request.getOffset();
+    if (request.getLength() > 0) options.length = request.getLength();
+    options.access = static_cast<Access>(request.getAccess());
+    return context.Grant(*memory, options, reply.initTicket());
+  }
+
+  SharedMemory* memory = nullptr;
+};
+
+// A server that shares memory, and what a client keeps of a ticket.
+class SharedMemoryTest : public ::testing::Test {
+ protected:
+  using Ticket = memory::Ticket;
+
+  void SetUp() override { StartServer(); }
+
+  void StartServer(const std::string& uri = TestUri()) {
+    server_ = std::make_unique<Server>(ServerOptions());
+    ASSERT_THAT(server_->AddService(&probe_), IsOk());
+    const absl::StatusOr<std::string> listening = server_->Listen(uri);
+    ASSERT_THAT(listening.status(), IsOk());
+    uri_ = *listening;
+    absl::StatusOr<SharedMemory> memory = server_->Share(kBytes);
+    ASSERT_THAT(memory.status(), IsOk());
+    Use(*std::move(memory));
+    for (size_t i = 0; i < kBytes; ++i) memory_->data()[i] = static_cast<uint8_t>(i * 7 + i / 256);
+  }
+
+  void Use(SharedMemory memory) {
+    memory_ = std::move(memory);
+    probe_.memory = &*memory_;
+  }
+
+  std::shared_ptr<Channel> Connect(ChannelOptions options = {}) {
+    absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri_, std::move(options));
+    EXPECT_THAT(channel.status(), IsOk());
+    return *channel;
+  }
+
+  absl::StatusOr<Reply<memory_probe::MemoryProbe::GrantResults>> Ask(const std::shared_ptr<Channel>& channel,
+                                                                     uint64_t offset, uint64_t length,
+                                                                     Access access) {
+    auto call = memory_probe::MemoryProbeStub(channel).Grant();
+    call.request().setOffset(offset);
+    call.request().setLength(length);
+    call.request().setAccess(static_cast<uint8_t>(access));
+    return call.Send().Wait();
+  }
+
+  RemoteMemory Reach(const std::shared_ptr<Channel>& channel, uint64_t offset = 0, uint64_t length = 0,
+                     Access access = Access::kReadWrite) {
+    const auto reply = Ask(channel, offset, length, access);
+    EXPECT_THAT(reply.status(), IsOk());
+    return RemoteMemory(channel, (*reply)->getTicket());
+  }
+
+  std::string Expected(size_t offset, size_t length) const {
+    return std::string(reinterpret_cast<const char*>(memory_->data()) + offset, length);
+  }
+
+  MemoryProbeImpl probe_;
+  std::unique_ptr<Server> server_;
+  std::string uri_;
+  std::optional<SharedMemory> memory_;
+};
+
+absl::Span<uint8_t> SpanOf(std::string& bytes) {
+  return {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()};
+}
+absl::Span<const uint8_t> SpanOf(const std::string& bytes) {
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
+TEST_F(SharedMemoryTest, AClientReadsIntoMemoryOfThePoolAndOfItsOwn) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel, 4096, 65536);
+  EXPECT_EQ(remote.size_bytes(), 65536u);
+  absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(8192);
+  ASSERT_THAT(buffer.status(), IsOk());
+  EXPECT_THAT(remote.Read(16, {buffer->data(), 8192}).Wait(), IsOk());
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(buffer->data()), 8192), Expected(4096 + 16, 8192));
+  std::string own(1000, '\0');
+  EXPECT_THAT(remote.Read(64000, SpanOf(own)).Wait(), IsOk());
+  EXPECT_EQ(own, Expected(4096 + 64000, 1000));
+}
+
+TEST_F(SharedMemoryTest, AWriteIsInTheOwnersMemoryWhenItsResultIsThere) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel, 100, 1000);
+  const std::string text(500, 'w');
+  EXPECT_THAT(remote.Write(10, SpanOf(text)).Wait(), IsOk());
+  EXPECT_EQ(Expected(110, 500), text);
+}
+
+TEST_F(SharedMemoryTest, ManyRangesAndAStrideAreOneOperation) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(24, '\0');
+  EXPECT_THAT(remote.Read({{0, 8}, {1000, 12}, {500, 4}}, SpanOf(bytes)).Wait(), IsOk());
+  EXPECT_EQ(bytes, Expected(0, 8) + Expected(1000, 12) + Expected(500, 4));
+  std::string column(16 * 100, '\0');
+  const RemoteStride stride{.offset = 32, .length = 16, .stride = 4096, .count = 100};
+  EXPECT_THAT(remote.Read(stride, SpanOf(column)).Wait(), IsOk());
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(column.substr(16 * i, 16), Expected(32 + 4096 * i, 16)) << i;
+}
+
+TEST_F(SharedMemoryTest, AllOfALargeMemoryIsReadAtOnce) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string all(kBytes, '\0');
+  for (int i = 0; i < 8; ++i) ASSERT_THAT(remote.Read(0, SpanOf(all)).Wait(), IsOk());
+  EXPECT_TRUE(all == Expected(0, kBytes));
+}
+
+TEST_F(SharedMemoryTest, BeyondTheTicketByOneByteOrWithAnOffsetThatWrapsIsOutOfRange) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel, 0, 4096);
+  std::string bytes(4096, '\0');
+  EXPECT_THAT(remote.Read(1, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kOutOfRange));
+  std::string one(1, '\0');
+  EXPECT_THAT(remote.Read(4096, SpanOf(one)).Wait(), HasCode(absl::StatusCode::kOutOfRange));
+  std::string two(2, '\0');
+  EXPECT_THAT(remote.Read(UINT64_MAX, SpanOf(two)).Wait(), HasCode(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(remote.Write(UINT64_MAX - 1, SpanOf(two)).Wait(), HasCode(absl::StatusCode::kOutOfRange));
+  const RemoteStride wraps{.offset = 0, .length = 1, .stride = UINT64_MAX, .count = 2};
+  EXPECT_THAT(remote.Read(wraps, SpanOf(two)).Wait(), HasCode(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(remote.Read({{0, 1}}, SpanOf(two)).Wait(), HasCode(absl::StatusCode::kInvalidArgument));
+  // Neither the lane nor the calls have ended.
+  EXPECT_THAT(remote.Read(4095, SpanOf(one)).Wait(), IsOk());
+  EXPECT_THAT(Ask(channel, 0, 1, Access::kRead).status(), IsOk());
+}
+
+TEST_F(SharedMemoryTest, AGrantBeyondTheMemoryIsRefused) {
+  const auto channel = Connect();
+  EXPECT_THAT(Ask(channel, 1, kBytes, Access::kRead).status(), HasCode(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(Ask(channel, UINT64_MAX, 2, Access::kRead).status(), HasCode(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(Ask(channel, kBytes, 0, Access::kRead).status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(SharedMemoryTest, AWriteWhereOnlyReadsAreGrantedIsDeniedAlone) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel, 0, 4096, Access::kRead);
+  const std::string text(8, 'w');
+  const std::string before = Expected(0, 8);
+  EXPECT_THAT(remote.Write(0, SpanOf(text)).Wait(), HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_EQ(Expected(0, 8), before);
+  std::string bytes(8, '\0');
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+}
+
+TEST_F(SharedMemoryTest, ATicketOfAnotherClientIsDenied) {
+  const auto channel = Connect(), other = Connect();
+  const auto reply = Ask(channel, 0, 4096, Access::kRead);
+  ASSERT_THAT(reply.status(), IsOk());
+  RemoteMemory stolen(other, (*reply)->getTicket());
+  std::string bytes(8, '\0');
+  const absl::Status status = stolen.Read(0, SpanOf(bytes)).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was not given to this client"));
+  EXPECT_EQ(bytes, std::string(8, '\0'));
+  EXPECT_THAT(Reach(other).Read(0, SpanOf(bytes)).Wait(), IsOk());
+}
+
+TEST_F(SharedMemoryTest, AForgedTicketIsDenied) {
+  const auto channel = Connect();
+  const auto reply = Ask(channel, 0, 4096, Access::kRead);
+  ASSERT_THAT(reply.status(), IsOk());
+  const auto forge = [&](const std::function<void(Ticket::Builder)>& change) {
+    capnp::MallocMessageBuilder message;
+    message.setRoot((*reply)->getTicket());
+    const auto ticket = message.getRoot<Ticket>();
+    change(ticket);
+    RemoteMemory remote(channel, ticket.asReader());
+    std::string bytes(8, '\0');
+    return remote.Read(0, SpanOf(bytes)).Wait();
+  };
+  EXPECT_THAT(forge([](Ticket::Builder) {}), IsOk());
+  using Builder = Ticket::Builder;
+  const auto denied = HasCode(absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setKeyLow(ticket.getKeyLow() + 1); }), denied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setKeyHigh(ticket.getKeyHigh() ^ 1); }), denied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setLength(8192); }), denied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setOffset(8); }), denied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setRegion(2); }), denied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setAccess(3); }), denied);
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setAccess(4); }),
+              HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setLength(0); }),
+              HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setLength(uint64_t{1} << 32); }),
+              HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setOwner(ticket.getOwner() + 1); }),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(SharedMemoryTest, ATicketOfAnEarlierRunIsStale) {
+  auto channel = Connect();
+  const auto reply = Ask(channel, 0, 4096, Access::kRead);
+  ASSERT_THAT(reply.status(), IsOk());
+  server_.reset();
+  memory_.reset();
+  StartServer(uri_);
+  const auto later = Connect();
+  RemoteMemory remote(later, (*reply)->getTicket());
+  std::string bytes(8, '\0');
+  const absl::Status status = remote.Read(0, SpanOf(bytes)).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("earlier run"));
+}
+
+TEST_F(SharedMemoryTest, TheSamePartHasOneTicket) {
+  const auto channel = Connect();
+  const auto first = Ask(channel, 0, 64, Access::kRead), second = Ask(channel, 0, 64, Access::kRead),
+             other = Ask(channel, 0, 65, Access::kRead);
+  ASSERT_TRUE(first.ok() && second.ok() && other.ok());
+  EXPECT_EQ((*first)->getTicket().getKeyLow(), (*second)->getTicket().getKeyLow());
+  EXPECT_NE((*first)->getTicket().getKeyLow(), (*other)->getTicket().getKeyLow());
+}
+
+TEST_F(SharedMemoryTest, TicketsOfOneClientAreBounded) {
+  const auto channel = Connect();
+  absl::Status status;
+  uint64_t granted = 0;
+  for (; granted < 10000; ++granted) {
+    status = Ask(channel, granted, 1, Access::kRead).status();
+    if (!status.ok()) break;
+  }
+  EXPECT_EQ(granted, 4096u);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  // Another client of this host has its own.
+  EXPECT_THAT(Ask(Connect(), 0, 1, Access::kRead).status(), IsOk());
+}
+
+TEST_F(SharedMemoryTest, NobodyReachesMemoryAfterItsRevocation) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  EXPECT_THAT(memory_->Revoke(), IsOk());
+  const absl::Status status = remote.Read(0, SpanOf(bytes)).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("revoked"));
+  EXPECT_THAT(Ask(channel, 0, 8, Access::kRead).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  // A ticket that was not shown before.
+  absl::StatusOr<SharedMemory> other = server_->Share(4096);
+  ASSERT_THAT(other.status(), IsOk());
+  Use(*std::move(other));
+  EXPECT_THAT(Reach(channel).Read(0, SpanOf(bytes)).Wait(), IsOk());
+}
+
+TEST_F(SharedMemoryTest, MemoryOfTheProgramIsItsOwnAgainAfterRevokeWithOperationsInFlight) {
+  std::string own(kBytes, 'a');
+  absl::StatusOr<SharedMemory> shared = server_->Share(SpanOf(own));
+  ASSERT_THAT(shared.status(), IsOk());
+  Use(*std::move(shared));
+  std::atomic<bool> stop{false};
+  std::atomic<int> writing{0};
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 2; ++i) {
+    writers.emplace_back([this, &stop, &writing] {
+      const auto channel = Connect();
+      RemoteMemory remote = Reach(channel);
+      const std::string text(65536, 'b');
+      for (int written = 0; !stop; ++written) {
+        if (written == 5) ++writing;
+        const absl::Status status = remote.Write(0, SpanOf(text)).Wait();
+        if (!status.ok()) {
+          EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition)) << status;
+          return;
+        }
+      }
+    });
+  }
+  EXPECT_TRUE(Eventually([&] { return writing == 2; }));
+  memory_.reset();  // Revokes, and waits.
+  std::fill(own.begin(), own.end(), 'c');
+  for (std::thread& writer : writers) writer.join();
+  stop = true;
+  EXPECT_EQ(own.find_first_not_of('c'), std::string::npos);
+}
+
+TEST_F(SharedMemoryTest, RevokeInAHandlerIsRefused) {
+  ProbeServiceImpl probe;
+  Server other;
+  ASSERT_THAT(other.AddService(&probe), IsOk());
+  const absl::StatusOr<std::string> uri = other.Listen(TestUri());
+  ASSERT_THAT(uri.status(), IsOk());
+  absl::StatusOr<SharedMemory> memory = other.Share(4096);
+  ASSERT_THAT(memory.status(), IsOk());
+  probe.on_act = [&](ServerContext&, uint64_t) { return memory->Revoke(); };
+  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
+  ASSERT_THAT(channel.status(), IsOk());
+  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(SharedMemoryTest, ServerStopEndsOperationsAndTheMemoryStays) {
+  auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  server_.reset();
+  const absl::Status status = remote.Read(0, SpanOf(bytes)).Wait();
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(memory_->data()[1], 7);
+  EXPECT_THAT(memory_->Revoke(), IsOk());
+}
+
+TEST_F(SharedMemoryTest, CloseEndsOperationsWithCancelled) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  channel->Close();
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kCancelled));
+}
+
+TEST_F(SharedMemoryTest, AResultGoesToACallbackOrACoroutineToo) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0'), more(8, '\0');
+  Box<absl::Status> results;
+  remote.Read(0, SpanOf(bytes)).Then([&](const absl::Status& status) { results.Put(status); });
+  EXPECT_THAT(results.Take(), IsOk());
+  EXPECT_EQ(bytes, Expected(0, 8));
+  remote.Read(kBytes, SpanOf(bytes)).Then([&](const absl::Status& status) { results.Put(status); });
+  EXPECT_THAT(results.Take(), HasCode(absl::StatusCode::kOutOfRange));
+}
+
+// The server's poller is held by a handler, so that over TCP nothing is answered.
+class HeldServerTest : public SharedMemoryTest {
+ protected:
+  void SetUp() override {
+    if (TestScheme() != "tcp") GTEST_SKIP() << "a NIC answers while a handler holds the poller";
+    server_ = std::make_unique<Server>(ServerOptions{.pollers = 1});
+    ASSERT_THAT(server_->AddService(&probe_), IsOk());
+    ASSERT_THAT(server_->AddService(&holder_), IsOk());
+    const absl::StatusOr<std::string> listening = server_->Listen(TestUri());
+    ASSERT_THAT(listening.status(), IsOk());
+    uri_ = *listening;
+    absl::StatusOr<SharedMemory> memory = server_->Share(kBytes);
+    ASSERT_THAT(memory.status(), IsOk());
+    Use(*std::move(memory));
+    holder_.on_act = [this](ServerContext&, uint64_t) {
+      holds_ = true;
+      Eventually([this] { return let_go_.load(); });
+      holds_ = false;
+      return absl::OkStatus();
+    };
+  }
+  void TearDown() override { let_go_ = true; }
+
+  void Hold(const std::shared_ptr<Channel>& channel) {
+    SendAct(channel, 1).Forget();
+    ASSERT_TRUE(Eventually([this] { return holds_.load(); }));
+  }
+
+  ProbeServiceImpl holder_;
+  std::atomic<bool> holds_{false}, let_go_{false};
+};
+
+TEST_F(HeldServerTest, AtItsDeadlineAnOperationEndsAndNothingChangesAfterwards) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  ASSERT_THAT(remote.Read(0, {buffer->data(), 4096}).Wait(), IsOk());
+  Hold(channel);
+  memset(buffer->data(), 'x', 4096);
+  const absl::Status status = remote.Read(0, {buffer->data(), 4096}, {.timeout = kExpires}).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  memset(buffer->data(), 'y', 4096);
+  let_go_ = true;
+  // The lane is opened anew; calls and the ticket go on.
+  std::string bytes(8, '\0');
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(buffer->data()), 4096), std::string(4096, 'y'));
+}
+
+TEST_F(HeldServerTest, ACancelledOperationEndsTheOthersOfItsLaneAndNoCall) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0'), others(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  Hold(channel);
+  RemoteOperation cancelled = remote.Read(0, SpanOf(bytes), {.timeout = absl::InfiniteDuration()});
+  RemoteOperation other = remote.Write(0, SpanOf(others), {.timeout = absl::InfiniteDuration()});
+  // Both are posted once a turn has ended that began after them.
+  for (int i = 0; i < 2; ++i) internal::RunAndWait(channel->sender()->poller(), [] {});
+  cancelled.Cancel();
+  EXPECT_THAT(cancelled.Wait(), HasCode(absl::StatusCode::kCancelled));
+  const absl::Status status = other.Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("may have been written"));
+  let_go_ = true;
+  EXPECT_THAT(Ask(channel, 0, 8, Access::kRead).status(), IsOk());
+}
+
+TEST_F(HeldServerTest, AnOperationThatIsDroppedLeavesItsMemoryAlone) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  Hold(channel);
+  absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  {
+    RemoteOperation dropped = remote.Read(0, {buffer->data(), 4096}, {.timeout = absl::InfiniteDuration()});
+    RemoteOperation copied = remote.Read(0, SpanOf(bytes), {.timeout = absl::InfiniteDuration()});
+  }
+  memset(buffer->data(), 'z', 4096);
+  bytes = "untouchd";
+  let_go_ = true;
+  std::string later(8, '\0');
+  EXPECT_THAT(remote.Read(0, SpanOf(later)).Wait(), IsOk());
+  EXPECT_EQ(bytes, "untouchd");
+  EXPECT_EQ(buffer->data()[0], 'z');
+}
+
+TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndThereIsOneResult) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(64, '\0');
+  for (int i = 0; i < 200; ++i) {
+    RemoteOperation read = remote.Read(0, SpanOf(bytes));
+    std::thread canceller([&read] { read.Cancel(); });
+    canceller.join();
+    const absl::Status status = read.Wait();
+    if (!status.ok()) EXPECT_THAT(status, HasCode(absl::StatusCode::kCancelled)) << status;
+  }
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+}
+
+// Ends by itself.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+Detached ReadIn(RemoteMemory& remote, uint64_t offset, absl::Span<uint8_t> into, Box<absl::Status>& results) {
+  const absl::Status status = co_await remote.Read(offset, into);
+  results.Put(status);
+}
+
+TEST_F(SharedMemoryTest, ACoroutineAwaitsAnOperation) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  Box<absl::Status> results;
+  ReadIn(remote, 0, SpanOf(bytes), results);
+  EXPECT_THAT(results.Take(), IsOk());
+  EXPECT_EQ(bytes, Expected(0, 8));
+  ReadIn(remote, kBytes, SpanOf(bytes), results);
+  EXPECT_THAT(results.Take(), HasCode(absl::StatusCode::kOutOfRange));
+}
+
+TEST_F(SharedMemoryTest, WhatCannotReachMemorySaysWhy) {
+  const auto channel = Connect();
+  const auto reply = Ask(channel, 0, 4096, Access::kRead);
+  ASSERT_THAT(reply.status(), IsOk());
+  std::string bytes(8, '\0');
+  RemoteMemory none(nullptr, (*reply)->getTicket());
+  EXPECT_THAT(none.Read(0, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kFailedPrecondition));
+  RemoteMemory several(Connect({.connections = 2}), (*reply)->getTicket());
+  const absl::Status status = several.Read(0, SpanOf(bytes)).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("several connections"));
+  absl::StatusOr<SharedMemory> nothing = server_->Share(0);
+  EXPECT_THAT(nothing.status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(SharedMemoryTest, CapabilitiesSayWhoCarriesThemOut) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  EXPECT_EQ(remote.capabilities().by_nic, TestScheme() == "rdma");
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  EXPECT_GT(remote.capabilities().read_depth, 0u);
+}
+
+}  // namespace
+}  // namespace hawser
