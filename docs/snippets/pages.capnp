@@ -3,6 +3,7 @@
 @0xb94e21d07c6f3a58;
 
 using Cxx = import "/capnp/c++.capnp";
+using Memory = import "/hawser/rpc/memory.capnp";
 using Hawser = import "/hawser/annotations.capnp";
 $Cxx.namespace("pages");
 
@@ -15,6 +16,11 @@ interface Pages {
   subscribe @2 () $Hawser.idempotent;
   # From now on the Subscriber that this client offers is told of each page that is written.
   # FailedPrecondition: the client offers none.
+}
+
+interface Tables {
+  open @0 () -> (table :Memory.Ticket);
+  # The memory in which the table is.
 }
 
 interface Subscriber {

@@ -1,0 +1,65 @@
+// Snippets of docs/guide.md: memory that clients reach by themselves.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "docs/snippets/page_store.h"
+#include "hawser/rpc/remote_memory.h"
+#include "hawser/rpc/shared_memory.h"
+
+namespace pages {
+namespace {
+
+class TablesImpl final : public TablesService {
+ public:
+  void Use(hawser::SharedMemory table) { table_.emplace(std::move(table)); }
+
+  // snippet: grant
+  absl::Status Open(hawser::ServerContext& context, Tables::OpenParams::Reader,
+                    Tables::OpenResults::Builder reply) override {
+    return context.Grant(*table_, {.access = hawser::Access::kRead}, reply.initTable());
+  }
+  // end of snippet
+
+ private:
+  std::optional<hawser::SharedMemory> table_;
+};
+
+absl::StatusOr<std::string> ReadRow(const std::shared_ptr<hawser::Channel>& channel, uint64_t row) {
+  constexpr uint64_t kRowBytes = 64;
+  // snippet: reach
+  auto opened = TablesStub(channel).Open().Send().Wait();
+  if (!opened.ok()) return opened.status();
+  hawser::RemoteMemory table(channel, (*opened)->getTable());
+  absl::StatusOr<hawser::Buffer> bytes = channel->AllocateBuffer(kRowBytes);
+  if (!bytes.ok()) return bytes.status();
+  absl::Status read = table.Read(row * kRowBytes, {bytes->data(), kRowBytes}).Wait();
+  if (!read.ok()) return read;
+  // end of snippet
+  return Text(bytes->reader());
+}
+
+TEST(OneSidedTest, ARowIsReadWithoutAHandler) {
+  TablesImpl tables;
+  hawser::Server server;
+  ASSERT_TRUE(server.AddService(&tables).ok());
+  const absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  absl::StatusOr<hawser::SharedMemory> shared = server.Share(64 << 10);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  std::fill_n(shared->data() + 64 * 3, 64, 'r');
+  tables.Use(*std::move(shared));
+  const auto channel = hawser::Channel::Connect(*uri);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const absl::StatusOr<std::string> row = ReadRow(*channel, 3);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(*row, std::string(64, 'r'));
+  EXPECT_EQ(ReadRow(*channel, 1024).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace pages
