@@ -152,9 +152,7 @@ void Lane::AskNext() {
 }
 
 void Lane::OnMessage(const LaneMessage& message) {
-  const auto broken = [&](absl::string_view what) {
-    End(absl::UnavailableError(absl::StrCat("the peer ", peer(), " broke the protocol of lanes: ", what)));
-  };
+  const auto broken = [&](absl::string_view what) { EndBecauseBroken(what); };
   const bool answers = message.kind == LaneMessage::Kind::kOpened ||
                        message.kind == LaneMessage::Kind::kRefused ||
                        message.kind == LaneMessage::Kind::kClosed;

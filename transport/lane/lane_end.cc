@@ -1,6 +1,7 @@
 #include "hawser/transport/lane/lane_end.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -140,10 +141,7 @@ void LaneEnd::OnReceive(uint32_t buffer, const fabric::Completion& completion) {
   if (ending()) return;
   // Decoded before the receive is posted again: then the peer may change these bytes.
   const absl::StatusOr<LaneMessage> message = DecodeLaneMessage({BufferAt(buffer), completion.byte_len});
-  if (!message.ok()) {
-    return End(absl::UnavailableError(absl::StrCat("the peer ", peer_, " broke the protocol of lanes: ",
-                                                   absl::string_view(message.status().message()))));
-  }
+  if (!message.ok()) return EndBecauseBroken(message.status().message());
   BecomeReady();
   if (absl::Status posted = PostReceive(buffer); !posted.ok()) {
     return End(absl::UnavailableError(absl::StrCat("the lane of ", peer_, " was lost: ", posted.message())));
@@ -186,7 +184,14 @@ void LaneEnd::OnConnectFailed(const absl::Status& why, absl::string_view private
                                                " was not opened: ", absl::string_view(reason.message()))));
 }
 
+void LaneEnd::EndBecauseBroken(absl::string_view what) {
+  const std::string text = absl::StrCat("the peer ", peer_, " broke the protocol of lanes: ", what);
+  OnViolation(Violation::kMessage, text);
+  End(absl::UnavailableError(text));
+}
+
 void LaneEnd::OnDisconnected(const absl::Status& why) {
+  if (const std::optional<Violation> violation = ViolationOf(why)) OnViolation(*violation, why.message());
   End(absl::UnavailableError(
       absl::StrCat("the lane to ", peer_, " was lost: ", absl::string_view(why.message()))));
 }

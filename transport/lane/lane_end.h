@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/base/violation.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/lane/lane_message.h"
@@ -69,6 +70,8 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   absl::Status PostWork(absl::Span<fabric::SendWorkRequest> requests, uint64_t& last);
   // Places in the send queue that PostWork() may take.
   uint32_t room() const { return send_depth_ - kLaneReceives - static_cast<uint32_t>(posted_ - done_); }
+  // Ends it, because the peer did what the protocol does not allow: `what`.
+  void EndBecauseBroken(absl::string_view what);
   // For a destructor, at the end of the poller. No grant of it is of use to the peer any more.
   void DestroyQueuePair() { queue_pair_.reset(); }
   // Revokes what queue_pair().Grant() has given; OnRevoked(number) follows, unless OnGone() does.
@@ -82,6 +85,8 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   // The first one that failed has this number; End() follows.
   virtual void OnSendFailed(uint64_t /*number*/, fabric::CompletionStatus /*status*/) {}
   virtual void OnRevoked(uint32_t /*number*/) {}
+  // The peer has broken a rule; the lane ends.
+  virtual void OnViolation(Violation /*violation*/, absl::string_view /*text*/) {}
   // At the end of a turn, while it is ready.
   virtual void OnFlush() {}
   // At its end: End() was called.

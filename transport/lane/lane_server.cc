@@ -49,7 +49,8 @@ absl::StatusOr<LaneServer*> LaneServer::Accept(std::shared_ptr<Runtime> runtime,
   poller.AssertHeld();
   std::unique_ptr<LaneServer> made(new LaneServer(std::move(runtime), poller, std::move(owner)));
   LaneServer& lane = *made;
-  lane.set_peer(request.peer_address());
+  lane.peer_address_ = request.peer_address();
+  lane.set_peer(lane.peer_address_);
   poller.Adopt(std::move(made));  // Gives it the index that its receives name.
   fabric::QueuePairOptions options;
   options.send_depth = kLaneReceives + kHandlesMax;
@@ -89,16 +90,13 @@ void LaneServer::OnMessage(const LaneMessage& message) {
     case LaneMessage::Kind::kClose:
       return Close(message.handle);
     default:
-      End(absl::UnavailableError(absl::StrCat("the peer ", peer(),
-                                              " broke the protocol of lanes: it sent kind ",
-                                              static_cast<int>(message.kind), " to the owner")));
+      EndBecauseBroken(absl::StrCat("it sent kind ", static_cast<int>(message.kind), " to the owner"));
   }
 }
 
 void LaneServer::Open(const LaneMessage& message) {
   if (handles_.contains(message.handle)) {
-    return End(absl::UnavailableError(absl::StrCat(
-        "the peer ", peer(), " broke the protocol of lanes: handle ", message.handle, " is open already")));
+    return EndBecauseBroken(absl::StrCat("handle ", message.handle, " is open already"));
   }
   absl::StatusOr<LaneMessage> answer = Grant(message);
   if (ending()) return;
@@ -148,8 +146,7 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
 void LaneServer::Close(uint32_t number) {
   const auto found = handles_.find(number);
   if (found == handles_.end() || found->second.stage == Stage::kEnding) {
-    return End(absl::UnavailableError(
-        absl::StrCat("the peer ", peer(), " broke the protocol of lanes: handle ", number, " is not open")));
+    return EndBecauseBroken(absl::StrCat("handle ", number, " is not open"));
   }
   Handle& handle = found->second;
   if (handle.stage == Stage::kToldRevoked) {
@@ -213,6 +210,10 @@ void LaneServer::OnRevokeTimer() {
 }
 
 // ---- Its end
+
+void LaneServer::OnViolation(Violation violation, absl::string_view text) {
+  poller().violations().Record(violation, peer_address_, text);
+}
 
 void LaneServer::OnEnding() {
   poller().timers().Cancel(accept_timer_);

@@ -9,6 +9,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hawser/base/socket_address.h"
+#include "hawser/base/violation.h"
 #include "hawser/transport/lane/lane_end.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lent_memory.h"
@@ -65,6 +68,7 @@ class LaneServer final : public LaneEnd, Lender {
   // LaneEnd
   void OnMessage(const LaneMessage& message) override;
   void OnRevoked(uint32_t number) override;
+  void OnViolation(Violation violation, absl::string_view text) override;
   void OnEnding() override;
   void OnGone() override;
 
@@ -72,6 +76,7 @@ class LaneServer final : public LaneEnd, Lender {
   void OnEstablished(absl::string_view private_data) override;
 
   const std::shared_ptr<Owner> owner_;
+  SocketAddress peer_address_;
   const std::shared_ptr<LendingLane> as_lender_;
   absl::flat_hash_map<uint32_t, Handle> handles_;
   size_t revoking_ = 0;             // Of them, in kEnding.

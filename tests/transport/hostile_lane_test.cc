@@ -1,0 +1,225 @@
+// A peer that breaks the rules of lanes: as the requester, and as the owner.
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "hawser/base/violation.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/testing/expect.h"
+#include "hawser/tests/transport/testing/hostile_peer.h"
+#include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/lane/lane.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lane_server.h"
+#include "hawser/transport/lane/lent_memory.h"
+
+namespace hawser::transport {
+namespace {
+
+using Kind = LaneMessage::Kind;
+
+constexpr size_t kBytes = 4096;
+
+LaneMessage Message(Kind kind, uint32_t handle) {
+  LaneMessage message;
+  message.kind = kind;
+  message.handle = handle;
+  message.ticket = {7, 1, 0, kBytes, kLaneRead, {}};
+  message.address = 0x1000;
+  message.length = kBytes;
+  message.rkey = 99;
+  message.access = kLaneRead;
+  message.why = absl::PermissionDeniedError("no");
+  return message;
+}
+
+class Lender final : public LaneServer::Owner {
+ public:
+  absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket&) override { return memory; }
+  void OnLaneGone(LaneServer&) override { ++gone; }
+
+  std::shared_ptr<LentMemory> memory;
+  int gone = 0;
+};
+
+// The honest side is the owner.
+class HostileRequesterTest : public ::testing::Test {
+ protected:
+  HostileRequesterTest() : listener_(world_, world_.server), peer_(world_) {
+    lender_->memory = *LentMemory::Map({7, 1}, 2 * kBytes, world_.clock);
+    EXPECT_THAT(lender_->memory->RegisterWith(world_.server.runtime), IsOk());
+    memset(lender_->memory->address(), 's', 2 * kBytes);
+    listener_.on_peer = [this](PeerRequest request) {
+      EXPECT_THAT(
+          LaneServer::Accept(world_.server.runtime, world_.server.poller(), std::move(request), lender_)
+              .status(),
+          IsOk());
+    };
+    peer_.Dial(listener_.address(), Encode(HostilePeer::Hello(Role::kLane)));
+    EXPECT_TRUE(world_.RunUntil([this] { return peer_.established(); }));
+  }
+  ~HostileRequesterTest() override {
+    peer_.Disconnect();
+    EXPECT_TRUE(world_.RunUntil([this] { return lender_->gone == 1; }));
+    EXPECT_EQ(lender_->memory->lane_count(), 0u);
+  }
+
+  bool LaneEnds() {
+    return world_.RunUntil([this] { return lender_->gone == 1; });
+  }
+  uint64_t Counted(Violation violation) { return world_.server.poller().violations().count(violation); }
+  // The answer to what is sent.
+  LaneMessage Ask(const LaneMessage& message) {
+    const size_t before = peer_.received().size();
+    peer_.Send(Encode(message));
+    EXPECT_TRUE(world_.RunUntil([&] { return peer_.received().size() > before; }));
+    const std::string& answer = peer_.received().back();
+    return *DecodeLaneMessage({reinterpret_cast<const uint8_t*>(answer.data()), answer.size()});
+  }
+
+  World world_;
+  TestListener listener_;
+  const std::shared_ptr<Lender> lender_ = std::make_shared<Lender>();
+  HostilePeer peer_;
+};
+
+TEST_F(HostileRequesterTest, WhatIsNoMessageEndsItsLane) {
+  peer_.Send("x");
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(Counted(Violation::kMessage), 1u);
+}
+
+TEST_F(HostileRequesterTest, AHandleThatIsOpenIsNotOpenedAgain) {
+  EXPECT_EQ(Ask(Message(Kind::kOpen, 5)).kind, Kind::kOpened);
+  peer_.Send(Encode(Message(Kind::kOpen, 5)));
+  EXPECT_TRUE(LaneEnds());
+}
+
+TEST_F(HostileRequesterTest, AHandleThatIsNotOpenIsNotClosed) {
+  peer_.Send(Encode(Message(Kind::kClose, 5)));
+  EXPECT_TRUE(LaneEnds());
+}
+
+TEST_F(HostileRequesterTest, WhatOnlyAnOwnerSaysEndsItsLane) {
+  peer_.Send(Encode(Message(Kind::kOpened, 5)));
+  EXPECT_TRUE(LaneEnds());
+}
+
+TEST_F(HostileRequesterTest, AReadBeyondTheGrantEndsItsLaneAndReadsNothing) {
+  const LaneMessage opened = Ask(Message(Kind::kOpen, 5));
+  ASSERT_EQ(opened.kind, Kind::kOpened);
+  TableEntry entry;
+  entry.address = opened.address + 1;
+  entry.rkey = opened.rkey;
+  entry.length_bytes = kBytes;
+  memset(peer_.readable(), 0, kBytes);
+  peer_.Read(entry);
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(peer_.readable()), kBytes), std::string(kBytes, '\0'));
+  if (TestScheme() == "tcp") EXPECT_EQ(Counted(Violation::kMemoryAccess), 1u);  // A NIC does not say it.
+}
+
+TEST_F(HostileRequesterTest, AReadAfterTheCloseReadsNothing) {
+  const LaneMessage opened = Ask(Message(Kind::kOpen, 5));
+  EXPECT_EQ(Ask(Message(Kind::kClose, 5)).kind, Kind::kClosed);
+  TableEntry entry;
+  entry.address = opened.address;
+  entry.rkey = opened.rkey;
+  entry.length_bytes = 8;
+  memset(peer_.readable(), 0, 8);
+  peer_.Read(entry);
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(peer_.readable()[0], 0);
+}
+
+TEST_F(HostileRequesterTest, AFloodOfRequestsIsBounded) {
+  for (uint32_t handle = 0; handle < 300; ++handle) peer_.Send(Encode(Message(Kind::kOpen, handle)));
+  world_.Settle();
+  // Either the lane has ended, or what is granted is bounded.
+  EXPECT_LE(world_.server.fabric->counts(0).grants_max, static_cast<int64_t>(LaneServer::kHandlesMax));
+}
+
+// The honest side dials.
+class HostileOwnerTest : public ::testing::Test, Lane::Owner {
+ protected:
+  class Operation final : public LaneOperation {
+   public:
+    void OnEnd(const absl::Status& status) override { result = status; }
+    std::optional<absl::Status> result;
+  };
+
+  HostileOwnerTest() : peer_(world_), local_(*world_.client.buffers().Acquire(kBytes)) {
+    Lane::Target target;
+    target.address = peer_.Listen(Encode(HostilePeer::Hello(Role::kLane)));
+    world_.OnClient([&] {
+      Lane::Owner& owner = *this;
+      lane_ = *Lane::Dial(world_.client.poller(), target, absl::Seconds(5), owner);
+      handle_ = lane_->Open({7, 1, 0, kBytes, kLaneRead, {}});
+      read_.pieces.push_back({0, {local_.data(), 8, local_.lkey()}});
+      lane_->Start(read_, handle_);
+    });
+    EXPECT_TRUE(world_.RunUntil([this] { return !peer_.received().empty(); }));
+  }
+  ~HostileOwnerTest() override {
+    if (!gone_.has_value()) world_.OnClient([this] { lane_->End(absl::CancelledError("the test ends")); });
+    EXPECT_TRUE(world_.RunUntil([this] { return gone_.has_value(); }));
+    EXPECT_TRUE(read_.result.has_value());
+  }
+
+  void OnLaneReady() override {}
+  void OnUnsent(LaneOperation& operation, bool, const absl::Status& why) override {
+    static_cast<Operation&>(operation).OnEnd(why);
+  }
+  void OnLaneGone(Lane&, bool, const absl::Status& why) override { gone_ = why; }
+
+  bool LaneEnds() {
+    return world_.RunUntil([this] { return gone_.has_value(); });
+  }
+
+  World world_;
+  HostilePeer peer_;
+  Lease local_;
+  Lane* lane_ = nullptr;
+  uint32_t handle_ = 0;
+  Operation read_;
+  std::optional<absl::Status> gone_;
+};
+
+TEST_F(HostileOwnerTest, OneThatLiesAboutTheLengthLosesTheLane) {
+  LaneMessage opened = Message(Kind::kOpened, handle_);
+  opened.length = 2 * kBytes;
+  peer_.Send(Encode(opened));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_CODE(*read_.result, kUnavailable);
+}
+
+TEST_F(HostileOwnerTest, AnAnswerForAnotherHandleEndsTheLane) {
+  peer_.Send(Encode(Message(Kind::kOpened, handle_ + 1)));
+  EXPECT_TRUE(LaneEnds());
+}
+
+TEST_F(HostileOwnerTest, ASecondAnswerEndsTheLane) {
+  for (int i = 0; i < 2; ++i) peer_.Send(Encode(Message(Kind::kRefused, handle_)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_CODE(*read_.result, kPermissionDenied);
+}
+
+TEST_F(HostileOwnerTest, WhatOnlyARequesterSaysEndsTheLane) {
+  peer_.Send(Encode(Message(Kind::kClose, handle_)));
+  EXPECT_TRUE(LaneEnds());
+}
+
+TEST_F(HostileOwnerTest, AnRkeyThatIsNoneFailsTheOperationWithAReason) {
+  peer_.Send(Encode(Message(Kind::kOpened, handle_)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_CODE(*read_.result, kFailedPrecondition);
+  EXPECT_NE(Text(*read_.result).find("the owner refuses the memory"), std::string::npos) << *read_.result;
+}
+
+}  // namespace
+}  // namespace hawser::transport
