@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,8 +15,10 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/tests/transport/fabric/executing_verbs.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_server.h"
 #include "hawser/transport/lane/lent_memory.h"
@@ -73,9 +76,26 @@ void TestOwner::OnUnsent(LaneOperation& operation, bool, const absl::Status& why
   static_cast<Operation&>(operation).OnEnd(why);
 }
 
-class LaneTest : public ::testing::Test {
+// A device in memory, which every test uses: there is one at a time.
+std::shared_ptr<fabric::Fabric> OverVerbs(bool windows) {
+  static fabric::ExecutingVerbs* const verbs = new fabric::ExecutingVerbs({});
+  const auto grants = windows ? fabric::GrantKind::kWindows : fabric::GrantKind::kRegistered;
+  return fabric::NewVerbsFabric({.device = "fake0", .grants = grants, .library = &verbs->library()}).value();
+}
+
+// Over the fabric of the tests, and over verbs.
+enum class Network { kTest, kWindows, kRegistered };
+
+class LaneTest : public ::testing::TestWithParam<Network> {
  protected:
-  LaneTest() : listener_(world_, world_.server) {
+  static std::function<std::shared_ptr<fabric::Fabric>()> NewFabric() {
+    if (GetParam() == Network::kTest) return nullptr;
+    return [windows = GetParam() == Network::kWindows] { return OverVerbs(windows); };
+  }
+  // Neither side's processor carries out what the other one posts.
+  static bool by_nic() { return GetParam() != Network::kTest || TestScheme() != "tcp"; }
+
+  LaneTest() : world_({}, {}, NewFabric()), listener_(world_, world_.server) {
     lender_->memory = *LentMemory::Map({7, 1}, kBytes, world_.clock);
     EXPECT_THAT(lender_->memory->RegisterWith(world_.server.runtime), IsOk());
     for (size_t i = 0; i < kBytes; ++i) lender_->memory->address()[i] = static_cast<uint8_t>(i * 7 + i / 256);
@@ -166,7 +186,7 @@ class LaneTest : public ::testing::Test {
   Lease local_;
 };
 
-TEST_F(LaneTest, ReadsAndWritesWhatTheTicketGives) {
+TEST_P(LaneTest, ReadsAndWritesWhatTheTicketGives) {
   Dial();
   const uint32_t handle = Open(Ticket(4096, 8192));
   EXPECT_THAT(Read(handle, 16, 1000), IsOk());
@@ -179,7 +199,7 @@ TEST_F(LaneTest, ReadsAndWritesWhatTheTicketGives) {
   EXPECT_EQ(lender_->tickets, 1);
 }
 
-TEST_F(LaneTest, SixtyFourRangesAreOnePostAndOneCompletion) {
+TEST_P(LaneTest, SixtyFourRangesAreOnePostAndOneCompletion) {
   Dial();
   const uint32_t handle = Open(Ticket());
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
@@ -198,7 +218,7 @@ TEST_F(LaneTest, SixtyFourRangesAreOnePostAndOneCompletion) {
   }
 }
 
-TEST_F(LaneTest, MoreRangesThanTheSendQueueHoldsComplete) {
+TEST_P(LaneTest, MoreRangesThanTheSendQueueHoldsComplete) {
   Dial();
   const uint32_t handle = Open(Ticket());
   std::vector<std::pair<uint64_t, uint32_t>> ranges;
@@ -209,13 +229,13 @@ TEST_F(LaneTest, MoreRangesThanTheSendQueueHoldsComplete) {
   EXPECT_EQ(memcmp(local_.data(), remote(), 64000), 0);
 }
 
-TEST_F(LaneTest, EachByteMayBeReadAnyNumberOfTimes) {
+TEST_P(LaneTest, EachByteMayBeReadAnyNumberOfTimes) {
   Dial();
   const uint32_t handle = Open(Ticket(0, 4096));
   for (int i = 0; i < 20; ++i) ASSERT_THAT(Read(handle, 0, 4096), IsOk()) << i;
 }
 
-TEST_F(LaneTest, ARangeBeyondTheTicketFailsAloneAndPostsNothing) {
+TEST_P(LaneTest, ARangeBeyondTheTicketFailsAloneAndPostsNothing) {
   Dial();
   const uint32_t handle = Open(Ticket(0, 4096));
   ASSERT_THAT(Read(handle, 0, 4096), IsOk());
@@ -226,7 +246,7 @@ TEST_F(LaneTest, ARangeBeyondTheTicketFailsAloneAndPostsNothing) {
   EXPECT_FALSE(owner_.gone.has_value());
 }
 
-TEST_F(LaneTest, AccessThatTheTicketDoesNotGiveFailsAlone) {
+TEST_P(LaneTest, AccessThatTheTicketDoesNotGiveFailsAlone) {
   Dial();
   const uint32_t reads = Open(Ticket(0, 4096, kLaneRead));
   const uint32_t writes = Open(Ticket(0, 4096, kLaneWrite));
@@ -237,7 +257,7 @@ TEST_F(LaneTest, AccessThatTheTicketDoesNotGiveFailsAlone) {
   EXPECT_THAT(Read(reads, 0, 8), IsOk());
 }
 
-TEST_F(LaneTest, ARefusedTicketFailsItsOperationsAndNoOthers) {
+TEST_P(LaneTest, ARefusedTicketFailsItsOperationsAndNoOthers) {
   Dial();
   LaneTicket bad = Ticket();
   bad.region = 2;
@@ -249,7 +269,7 @@ TEST_F(LaneTest, ARefusedTicketFailsItsOperationsAndNoOthers) {
   EXPECT_THAT(Read(good, 0, 8), IsOk());
 }
 
-TEST_F(LaneTest, RevocationWaitsForNoOneAndLaterOperationsFail) {
+TEST_P(LaneTest, RevocationWaitsForNoOneAndLaterOperationsFail) {
   Dial();
   const uint32_t handle = Open(Ticket());
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
@@ -259,7 +279,7 @@ TEST_F(LaneTest, RevocationWaitsForNoOneAndLaterOperationsFail) {
   EXPECT_FALSE(owner_.gone.has_value());
 }
 
-TEST_F(LaneTest, OperationsInFlightEndBeforeARevocation) {
+TEST_P(LaneTest, OperationsInFlightEndBeforeARevocation) {
   Dial();
   const uint32_t handle = Open(Ticket());
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
@@ -278,7 +298,7 @@ TEST_F(LaneTest, OperationsInFlightEndBeforeARevocation) {
 }
 
 // The peer's poller does not run, so it gives nothing back.
-TEST_F(LaneTest, APeerThatDoesNotAnswerARevocationLosesItsLane) {
+TEST_P(LaneTest, APeerThatDoesNotAnswerARevocationLosesItsLane) {
   Dial();
   const uint32_t handle = Open(Ticket());
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
@@ -292,7 +312,7 @@ TEST_F(LaneTest, APeerThatDoesNotAnswerARevocationLosesItsLane) {
   EXPECT_TRUE(world_.RunUntil([this] { return owner_.gone.has_value(); }));
 }
 
-TEST_F(LaneTest, AnAbortedOperationOfWhichNothingIsPostedCostsNoLane) {
+TEST_P(LaneTest, AnAbortedOperationOfWhichNothingIsPostedCostsNoLane) {
   Dial();
   const uint32_t handle = Open(Ticket());
   Operation read;
@@ -305,8 +325,8 @@ TEST_F(LaneTest, AnAbortedOperationOfWhichNothingIsPostedCostsNoLane) {
 }
 
 // The owner's poller does not run, so that the READs cannot complete.
-TEST_F(LaneTest, AnAbortedOperationEndsOnlyOnceItsMemoryIsFree) {
-  if (TestScheme() != "tcp") GTEST_SKIP() << "a NIC answers without a poller";
+TEST_P(LaneTest, AnAbortedOperationEndsOnlyOnceItsMemoryIsFree) {
+  if (by_nic()) GTEST_SKIP() << "a NIC answers without a poller";
   Dial();
   const uint32_t handle = Open(Ticket());
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
@@ -336,7 +356,7 @@ TEST_F(LaneTest, AnAbortedOperationEndsOnlyOnceItsMemoryIsFree) {
   EXPECT_EQ(std::string(reinterpret_cast<char*>(local_.data()), 256), std::string(256, 'x'));
 }
 
-TEST_F(LaneTest, AnAbortAfterTheCompletionChangesNothing) {
+TEST_P(LaneTest, AnAbortAfterTheCompletionChangesNothing) {
   Dial();
   const uint32_t handle = Open(Ticket());
   Operation read;
@@ -347,7 +367,7 @@ TEST_F(LaneTest, AnAbortAfterTheCompletionChangesNothing) {
   EXPECT_THAT(Read(handle, 0, 8), IsOk());
 }
 
-TEST_F(LaneTest, ALaneThatIsNotAcceptedGivesItsOperationsBack) {
+TEST_P(LaneTest, ALaneThatIsNotAcceptedGivesItsOperationsBack) {
   listener_.on_peer = [](PeerRequest request) {
     request.Refuse(absl::ResourceExhaustedError("the test is full"));
   };
@@ -360,7 +380,7 @@ TEST_F(LaneTest, ALaneThatIsNotAcceptedGivesItsOperationsBack) {
   EXPECT_TRUE(world_.RunUntil([this] { return owner_.gone.has_value(); }));
 }
 
-TEST_F(LaneTest, MoreTicketsThanTheLaneTakesAreRefusedUntilOneIsClosed) {
+TEST_P(LaneTest, MoreTicketsThanTheLaneTakesAreRefusedUntilOneIsClosed) {
   Dial();
   std::vector<uint32_t> handles;
   for (size_t i = 0; i < LaneServer::kHandlesMax; ++i) handles.push_back(Open(Ticket()));
@@ -370,7 +390,7 @@ TEST_F(LaneTest, MoreTicketsThanTheLaneTakesAreRefusedUntilOneIsClosed) {
   EXPECT_THAT(Read(Open(Ticket()), 0, 8), IsOk());
 }
 
-TEST_F(LaneTest, AReadNeedsNoReceiveAndNoSendAtTheOwner) {
+TEST_P(LaneTest, AReadNeedsNoReceiveAndNoSendAtTheOwner) {
   Dial();
   const uint32_t handle = Open(Ticket());
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
@@ -381,6 +401,9 @@ TEST_F(LaneTest, AReadNeedsNoReceiveAndNoSendAtTheOwner) {
   EXPECT_EQ(after.receive_posts, before.receive_posts);
   EXPECT_EQ(after.sends, before.sends);
 }
+
+INSTANTIATE_TEST_SUITE_P(Networks, LaneTest,
+                         ::testing::Values(Network::kTest, Network::kWindows, Network::kRegistered));
 
 // ---- Messages
 
