@@ -61,7 +61,7 @@ class CallExtras {
 
  private:
   struct Intercepted {
-    Metadata metadata;  // Of the request; copied into it when the call begins.
+    Metadata metadata;  // That of the request; copied into it when the call begins.
     Interception interception;
     absl::Status refused;
     bool is_traced = false;

@@ -28,7 +28,7 @@ class PollerClient {
   // In the middle of such a turn: posts what is queued if that is kLongQueue messages or more, and the peer
   // does not share this core.
   virtual void FlushIfLong() = 0;
-  // The poller is being destroyed, and this with it. The observer is not told.
+  // The poller is being destroyed, and this with it. The observer is not notified.
   virtual void Disconnect() = 0;
 
   // This client's number in wr_ids. Valid from Adopt() on; used again after this is destroyed.

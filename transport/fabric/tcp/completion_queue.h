@@ -130,10 +130,10 @@ class TcpCompletionQueue final : public CompletionQueue {
   // takes long, turns are as much shorter.
   static constexpr uint32_t kPollsInARow = 8;
   static constexpr int64_t kHandshakesNsMax = 500'000;
-  // Sources that one Poll() without room for completions asks for news; ends that one Poll() tells of.
+  // Sources that one Poll() without room for completions asks for news; ends that one Poll() reports.
   static constexpr size_t kNewsMax = 64;
 
-  // Of sources that know by themselves whether they are in it.
+  // A queue of sources that know by themselves whether they are in it.
   template <CompletionSource::Links CompletionSource::*kLinks>
   class Queue {
    public:
@@ -192,7 +192,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   UniqueFd epoll_;
   UniqueFd wake_;           // eventfd(2)
   TimerFile source_timer_;  // For the sources' timers. Poll()'s.
-  TimerFile wait_timer_;    // For what Wait() is told. Wait()'s.
+  TimerFile wait_timer_;    // For the timeout of Wait(). Wait()'s.
 
   // Sources by index; in epoll_data with a generation, because events can be older than what now has the
   // index.
@@ -208,7 +208,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   Queue<&CompletionSource::carrying_> carrying_;
   int blocked_ = 0;
   bool polling_ = false;
-  bool has_rest_ = false;  // The last Poll() had no room for all that was at hand, or told of a push.
+  bool has_rest_ = false;  // The last Poll() had no room for all that was at hand, or reported a push.
   // Compared only: may be gone.
   const CompletionSource* in_turn_ = nullptr;
   uint32_t polls_in_turn_ = 0;

@@ -12,8 +12,8 @@
 
 namespace hawser::fabric {
 
-// The life of a queue pair over TCP: its state, why it ended, and what its handler has yet to be told of
-// both. It knows no socket: its owner closes that.
+// The life of a queue pair over TCP: its state, why it ended, and which of both its handler has yet to be
+// notified of. It knows no socket: its owner closes that.
 // Thread:   that of the queue pair.
 // Lifetime: part of its TcpTraffic.
 class TcpQueuePairLife {

@@ -27,7 +27,7 @@ class VerbsConnectRequest final : public ConnectRequest {
   void Reject(absl::string_view private_data) override;
 
   uint32_t read_depth() const override { return AgreedReadDepth(channel_->device().read_depth_max()); }
-  // Of a queue pair that asks for `own`.
+  // What a queue pair that asks for `own` gets.
   uint32_t AgreedReadDepth(uint32_t own) const {
     return fabric::AgreedReadDepth(own, event_, channel_->device().iwarp());
   }

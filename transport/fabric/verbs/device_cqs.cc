@@ -56,7 +56,7 @@ int VerbsDeviceCqs::event_fd() {
 
 absl::StatusOr<ibv_cq*> VerbsDeviceCqs::Reserve(uint32_t entries) {
   ibv_comp_channel* channel;
-  size_t index;  // Of a further ibv_cq. Never do two threads add one at once.
+  size_t index;  // The place of a further ibv_cq. Never do two threads add one at once.
   {
     MutexLock lock(mutex_);
     for (const auto& cq : cqs_) {

@@ -49,7 +49,7 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   // OK, or Cancelled: End() was called.
   absl::Status Ended(absl::string_view what) const;
 
-  // Of the device, since the last call: bits, by ibv_event_type.
+  // The events of the device since the last call: bits, by ibv_event_type.
   uint32_t TakeAsyncEvents() { return async_events_.exchange(0, std::memory_order_acq_rel); }
 
   // What the next EnterError() or Destroy() releases. Never waits.
@@ -59,7 +59,7 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   struct Revocation {
     ibv_mr* mr;
     uint64_t wr_id;
-    int error = 0;  // Of ibv_dereg_mr().
+    int error = 0;  // That of ibv_dereg_mr().
   };
   // What the next RevokeAll(), EnterError() or Destroy() deregisters. True: the first of its kind, so a
   // command must follow. Never waits.

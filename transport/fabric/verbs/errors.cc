@@ -38,7 +38,7 @@ absl::StatusCode CodeOf(int error) {
   }
 }
 
-// Of a call that has failed.
+// Why a call has failed.
 std::string Reason(int error) {
   return error != 0 ? DescribeErrno(std::abs(error)) : "it failed, and gives no reason (errno is 0)";
 }

@@ -64,7 +64,7 @@ void SetContext(rdma_cm_id& id, void* context);
 // of the peer's message, and 0 means no READs.
 uint32_t AgreedReadDepth(uint32_t own, const VerbsCmEvent& event, bool iwarp);
 
-// Of a resolved or bound id.
+// The addresses of a resolved or bound id.
 SocketAddress LocalAddress(const rdma_cm_id& id);
 SocketAddress PeerAddress(const rdma_cm_id& id);
 

@@ -16,7 +16,7 @@ absl::Status NotThere(const char* library) {
                                           "ibverbs-providers), or use tcp://"));
 }
 
-// Of the library that was loaded last: a table has functions, no state.
+// Functions of the library that was loaded last: a table has functions, no state.
 decltype(&::ibv_reg_mr) plain_reg_mr = nullptr;
 decltype(&::ibv_reg_mr_iova2) extended_reg_mr = nullptr;
 

@@ -11,8 +11,8 @@
 
 namespace hawser::fabric {
 
-// What one queue pair's handler is to be told, from the next Poll() on: that it is established, then that it
-// has ended; one in each Poll().
+// What one queue pair's handler is to be notified of, from the next Poll() on: that it is established, then
+// that it has ended; one in each Poll().
 // Thread:   that of the queue pair.
 class VerbsNews {
  public:
@@ -24,8 +24,8 @@ class VerbsNews {
   bool empty() const { return news_ == nullptr; }
   // The end is among them.
   bool ended() const { return !empty() && news_->ended; }
-  // The next is the end of a connection that the handler was told of: completions from before the end come
-  // first.
+  // The next is the end of a connection that the handler was notified of: completions from before the end
+  // come first.
   bool is_disconnection() const { return ended() && !news_->established && !news_->ended_before_established; }
 
   // Tells `handler` the next, which may destroy this and `endpoint`. If more is left, this schedules a turn.

@@ -22,7 +22,7 @@ enum class GrantKind : uint8_t {
   kRegistered,
   // The key of the region, which lasts as long as the region. A grant does nothing, and so does its
   // revocation, which completes at once and takes nothing from anyone: each peer of the process that knows
-  // the key may READ the whole region at any time. Every grant tells the key.
+  // the key may READ the whole region at any time. Every grant has the key.
   kShared,
 };
 
@@ -38,7 +38,7 @@ struct VerbsFabricOptions {
   uint8_t retry_count = 6;
 
   // 4.096 us * 2^n until an unacknowledged packet is sent again: 67 ms, so that a host that died is known
-  // within half a second to two (a NIC may take four times as long as it is told). The connection manager's
+  // within half a second to two (a NIC may take four times as long as it is set to). The connection manager's
   // own value is 19: 2 s.
   uint8_t ack_timeout = 14;
 

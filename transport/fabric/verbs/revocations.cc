@@ -40,7 +40,7 @@ void VerbsRevocations::TakeRevoked() {
       endpoint_.Deliver({.wr_id = revocation.wr_id, .opcode = Opcode::kRevoke});
       continue;
     }
-    // Fail() ends the ibv_qp, so this peer loses its access. No other peer was told the rkey.
+    // Fail() ends the ibv_qp, so this peer loses its access. No other peer has the rkey.
     endpoint_.Fail(absl::InternalError(
         absl::StrCat("peer ", endpoint_.peer(),
                      ": revoke a grant: ibv_dereg_mr(): ", DescribeErrno(std::abs(revocation.error)))));

@@ -90,7 +90,7 @@ class VerbsSinks {
   struct OpenSink {
     uint8_t* address;
     uint64_t length_bytes;
-    uint32_t registration;  // Of the portion that was READ into last.
+    uint32_t registration;  // That of the portion that was READ into last.
   };
 
   Registration* Find(uint32_t number);

@@ -61,7 +61,7 @@ class VerbsWindowStock {
   const bool enabled_;
   Mutex mutex_;                                          // Held for a few instructions.
   std::deque<ibv_mw*> windows_ ABSL_GUARDED_BY(mutex_);  // The one that has rested longest first.
-  std::atomic<size_t> count_ = 0;                        // Of them, as another thread has just seen it.
+  std::atomic<size_t> count_ = 0;  // How many they are, as another thread has just seen it.
   bool filling_ ABSL_GUARDED_BY(mutex_) = false;
   bool exhausted_ ABSL_GUARDED_BY(mutex_) = false;  // The device had no more.
 };
