@@ -7,7 +7,7 @@
 namespace hawser {
 namespace {
 
-absl::Status InChild() {
+absl::Status ServerOfTheParent() {
   return absl::FailedPreconditionError(
       "this process is a child made by fork() after the server was; its sockets and threads are the "
       "parent's. Make the server after fork(): a daemon forks first");
@@ -27,11 +27,11 @@ Server::~Server() {
 }
 
 absl::Status Server::AddService(Service* service) {
-  return core_->usable_in_this_process() ? core_->AddService(service) : InChild();
+  return core_->usable_in_this_process() ? core_->AddService(service) : ServerOfTheParent();
 }
 
 absl::StatusOr<std::string> Server::Listen(absl::string_view uri) {
-  if (!core_->usable_in_this_process()) return InChild();
+  if (!core_->usable_in_this_process()) return ServerOfTheParent();
   return core_->Listen(uri);
 }
 
@@ -49,23 +49,23 @@ void Server::SetHealth(absl::string_view service, bool serves) {
 }
 
 absl::Status Server::Shutdown(absl::Time deadline) {
-  return core_->usable_in_this_process() ? core_->Shutdown(deadline) : InChild();
+  return core_->usable_in_this_process() ? core_->Shutdown(deadline) : ServerOfTheParent();
 }
 
-absl::Status Server::Wait() { return core_->usable_in_this_process() ? core_->Wait() : InChild(); }
+absl::Status Server::Wait() { return core_->usable_in_this_process() ? core_->Wait() : ServerOfTheParent(); }
 
 absl::StatusOr<Buffer> Server::AllocateBuffer(size_t size_bytes, absl::string_view uri) {
-  if (!core_->usable_in_this_process()) return InChild();
+  if (!core_->usable_in_this_process()) return ServerOfTheParent();
   return core_->AllocateBuffer(size_bytes, uri);
 }
 
 absl::StatusOr<SharedMemory> Server::Share(size_t size_bytes) {
-  if (!core_->usable_in_this_process()) return InChild();
+  if (!core_->usable_in_this_process()) return ServerOfTheParent();
   return core_->Share(size_bytes);
 }
 
 absl::StatusOr<SharedMemory> Server::Share(absl::Span<uint8_t> memory) {
-  if (!core_->usable_in_this_process()) return InChild();
+  if (!core_->usable_in_this_process()) return ServerOfTheParent();
   return core_->Share(memory);
 }
 

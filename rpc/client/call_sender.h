@@ -75,6 +75,8 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   const absl::Status& why_closed() const { return why_closed_; }
   // Sends `call`, queues it, or ends it.
   void Start(UntypedCall& call);
+  // The same for a call that is new.
+  void StartNew(UntypedCall& call);
   // `call` was sent and will be again, once OnRequestReturned() has brought its request.
   void AwaitRequest(UntypedCall& call);
   // Removes `call` from the queue that it waits in.
@@ -141,14 +143,10 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   OutgoingCalls::Counting outgoing_;  // Empty: ChannelCore::WithoutConnection().
 
  private:
-  friend class UntypedCall;
-
   // For a call that found no link, or a queue. False: it is to be queued.
   virtual bool StartWhileNotReady(UntypedCall& call) = 0;
   // `call` is in kCarried.
   virtual void ForgetCarried(UntypedCall& call) = 0;
-  // Start() for a call that is new.
-  void StartNew(UntypedCall& call);
   // Only if the link can send. False: it turned out to be lost. `stage`: of the call.
   bool TrySend(UntypedCall& call, CallStage::State stage);
   // It could not be sent, because of `why`. False: another connection can send it.

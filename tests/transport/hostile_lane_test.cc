@@ -121,7 +121,9 @@ TEST_F(HostileRequesterTest, AReadBeyondTheGrantEndsItsLaneAndReadsNothing) {
   peer_.Read(entry);
   EXPECT_TRUE(LaneEnds());
   EXPECT_EQ(std::string(reinterpret_cast<char*>(peer_.readable()), kBytes), std::string(kBytes, '\0'));
-  if (TestScheme() == "tcp") EXPECT_EQ(Counted(Violation::kMemoryAccess), 1u);  // A NIC does not say it.
+  if (TestScheme() == "tcp") {  // A NIC does not say it.
+    EXPECT_EQ(Counted(Violation::kMemoryAccess), 1u);
+  }
 }
 
 TEST_F(HostileRequesterTest, AReadAfterTheCloseReadsNothing) {

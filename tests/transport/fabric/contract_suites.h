@@ -14,6 +14,9 @@
 // which one it runs on: that is in the file that defines FabricsUnderTest().
 namespace hawser::fabric {
 
+inline constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
+inline constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
+
 class FabricContract : public ::testing::TestWithParam<FabricUnderTest> {
  protected:
   const FabricUnderTest::Shortcomings& shortcomings() const { return GetParam().shortcomings; }

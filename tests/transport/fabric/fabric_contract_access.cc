@@ -14,9 +14,6 @@
 namespace hawser::fabric {
 namespace {
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-
 class AccessContractTest : public FabricContract {};
 HAWSER_INSTANTIATE(AccessContractTest, FabricsUnderTest());
 class SharedGrantTest : public FabricContract {};

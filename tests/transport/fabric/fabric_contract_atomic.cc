@@ -17,9 +17,6 @@ namespace {
 
 using Access = QueuePair::Access;
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-
 class AtomicContractTest : public FabricContract {};
 HAWSER_INSTANTIATE(AtomicContractTest, Where(&FabricUnderTest::atomics));
 

@@ -20,9 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-
 HAWSER_SUITE(ConnectContractTest);
 
 TEST_P(ConnectContractTest, BothSidesAreEstablishedAndKnowEachOther) {

@@ -21,9 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-
 HAWSER_SUITE(EndContractTest);
 HAWSER_SUITE(CompletionQueueContractTest);
 

@@ -19,9 +19,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-
 HAWSER_SUITE(SmallSendTest);
 class InlineSendTest : public FabricContract {};
 HAWSER_INSTANTIATE(InlineSendTest, Where(&FabricUnderTest::posts_inline));

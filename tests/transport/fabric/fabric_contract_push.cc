@@ -14,8 +14,6 @@
 namespace hawser::fabric {
 namespace {
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-
 class PushContractTest : public FabricContract {
  protected:
   static constexpr size_t kMemory = 1 << 20;

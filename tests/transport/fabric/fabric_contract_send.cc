@@ -22,9 +22,6 @@ using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
-constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
-
 HAWSER_SUITE(SendContractTest);
 HAWSER_SUITE_WITHOUT(RnrTest, rnr_is_not_waited_for);
 class WaitingSendTest : public FabricContract {};
