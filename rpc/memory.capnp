@@ -21,7 +21,7 @@ struct Ticket {
   # Bytes of the range.
 
   access @4 :UInt8;
-  # Bit 0: READ; bit 1: WRITE.
+  # Bit 0: READ; bit 1: WRITE; bit 2: atomics.
 
   keyLow @5 :UInt64;
   keyHigh @6 :UInt64;

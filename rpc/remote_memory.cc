@@ -15,6 +15,8 @@
 namespace hawser {
 namespace {
 
+using Kind = internal::RemoteCall::Kind;
+
 constexpr uint64_t kTicketBytesMax = std::numeric_limits<uint32_t>::max();
 
 absl::Status InChild() {
@@ -99,9 +101,15 @@ RemoteMemory::RemoteMemory(std::shared_ptr<Channel> channel, memory::Ticket::Rea
   ticket_ = lane_->NewTicket(ticket);
 }
 
+struct RemoteMemory::What {
+  Kind kind = Kind::kRead;
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
+};
+
 uint64_t RemoteMemory::size_bytes() const { return ticket_ == nullptr ? 0 : ticket_->ticket.length; }
 
-RemoteOperation RemoteMemory::Begin(bool writes, absl::Span<const RemoteRange> ranges,
+RemoteOperation RemoteMemory::Begin(const What& what, absl::Span<const RemoteRange> ranges,
                                     absl::Span<uint8_t> local, const RemoteOptions& options) {
   if (!why_not_.ok()) return RemoteOperation(why_not_);
   if (!lane_->poller().usable_in_this_process()) return RemoteOperation(InChild());
@@ -119,19 +127,21 @@ RemoteOperation RemoteMemory::Begin(bool writes, absl::Span<const RemoteRange> r
   for (const RemoteRange& range : ranges) {
     if (range.length > 0) parts.push_back({range.offset, range.length});
   }
-  auto call = std::make_shared<internal::RemoteCall>(lane_, ticket_, writes, parts, local, timeout_ns);
+  auto call = std::make_shared<internal::RemoteCall>(lane_, ticket_, what.kind, parts, local, timeout_ns);
+  call->compare_add = what.compare_add;
+  call->swap = what.swap;
   call->Begin();
   return RemoteOperation(std::move(call));
 }
 
 RemoteOperation RemoteMemory::Read(uint64_t offset, absl::Span<uint8_t> into, const RemoteOptions& options) {
   const RemoteRange range{offset, into.size()};
-  return Begin(/*writes=*/false, {&range, 1}, into, options);
+  return Begin({}, {&range, 1}, into, options);
 }
 
 RemoteOperation RemoteMemory::Read(absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> into,
                                    const RemoteOptions& options) {
-  return Begin(/*writes=*/false, ranges, into, options);
+  return Begin({}, ranges, into, options);
 }
 
 RemoteOperation RemoteMemory::Read(const RemoteStride& stride, absl::Span<uint8_t> into,
@@ -147,20 +157,36 @@ RemoteOperation RemoteMemory::Read(const RemoteStride& stride, absl::Span<uint8_
                  ? std::numeric_limits<uint64_t>::max()
                  : offset + stride.stride;
   }
-  return Begin(/*writes=*/false, ranges, into, options);
+  return Begin({}, ranges, into, options);
 }
 
 RemoteOperation RemoteMemory::Write(uint64_t offset, absl::Span<const uint8_t> from,
                                     const RemoteOptions& options) {
   const RemoteRange range{offset, from.size()};
   // Not written to: a WRITE only reads it.
-  return Begin(/*writes=*/true, {&range, 1}, {const_cast<uint8_t*>(from.data()), from.size()}, options);
+  return Begin({.kind = Kind::kWrite}, {&range, 1}, {const_cast<uint8_t*>(from.data()), from.size()},
+               options);
+}
+
+RemoteOperation RemoteMemory::CompareAndSwap(uint64_t offset, uint64_t expected, uint64_t desired,
+                                             uint64_t& before, const RemoteOptions& options) {
+  const RemoteRange range{offset, sizeof(before)};
+  return Begin({.kind = Kind::kCompareSwap, .compare_add = expected, .swap = desired}, {&range, 1},
+               {reinterpret_cast<uint8_t*>(&before), sizeof(before)}, options);
+}
+
+RemoteOperation RemoteMemory::FetchAdd(uint64_t offset, uint64_t addend, uint64_t& before,
+                                       const RemoteOptions& options) {
+  const RemoteRange range{offset, sizeof(before)};
+  return Begin({.kind = Kind::kFetchAdd, .compare_add = addend}, {&range, 1},
+               {reinterpret_cast<uint8_t*>(&before), sizeof(before)}, options);
 }
 
 RemoteCapabilities RemoteMemory::capabilities() const {
   RemoteCapabilities capabilities;
   if (!why_not_.ok()) return capabilities;
   capabilities.by_nic = lane_->by_nic();
+  capabilities.atomics = lane_->atomics();
   capabilities.read_depth = lane_->read_depth();
   capabilities.operation_bytes_max = kTicketBytesMax;
   return capabilities;

@@ -50,12 +50,14 @@ struct RemoteCapabilities {
   bool by_nic = false;
   // READs that are outstanding at a time; those beyond wait. 0: not known before the first operation.
   uint32_t read_depth = 0;
+  // Atomics are possible. False as well before the first operation.
+  bool atomics = false;
   // The most bytes of one operation: as many as a ticket gives at most.
   uint64_t operation_bytes_max = 0;
 };
 
-// A READ or WRITE that was begun. One of Wait(), Then() and co_await takes its one result. The result is
-// there when no NIC can touch the memory of the operation any more, however it ended.
+// A READ, a WRITE or an atomic that was begun. One of Wait(), Then() and co_await takes its one result. The
+// result is there when no NIC can touch the memory of the operation any more, however it ended.
 //
 // An operation whose deadline passes, or that is cancelled, before it is complete can be stopped in one way
 // only: its connection, which is one for the one-sided operations of the channel, is broken off. The result
@@ -72,7 +74,7 @@ class [[nodiscard]] RemoteOperation {
 
   // OK: complete. For a READ the bytes are there; for a WRITE they are in the owner's memory, where its
   // processor sees them.
-  // DeadlineExceeded, Cancelled: see above. A WRITE may have happened then, in whole or in part.
+  // DeadlineExceeded, Cancelled: see above. A WRITE or an atomic may have happened then.
   // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
   // FailedPrecondition: the memory was revoked, or the ticket is of an earlier run of the server: a new one
   // is needed. Unavailable: the connection was lost; the text says whether a WRITE may have happened.
@@ -160,10 +162,21 @@ class RemoteMemory {
   // WRITEs these bytes at `offset`.
   RemoteOperation Write(uint64_t offset, absl::Span<const uint8_t> from, const RemoteOptions& options = {});
 
+  // If the 8 bytes at `offset`, a multiple of 8, are `expected`, they become `desired`. `before` gets what
+  // they were, in this host's byte order. It is atomic with the atomics of other clients of the server's
+  // device, and need not be with those of the server's processor. WRITEs are atomic with none. Unimplemented:
+  // a device has no atomics.
+  RemoteOperation CompareAndSwap(uint64_t offset, uint64_t expected, uint64_t desired, uint64_t& before,
+                                 const RemoteOptions& options = {});
+  // Likewise adds to them, modulo 2^64.
+  RemoteOperation FetchAdd(uint64_t offset, uint64_t addend, uint64_t& before,
+                           const RemoteOptions& options = {});
+
   RemoteCapabilities capabilities() const;
 
  private:
-  RemoteOperation Begin(bool writes, absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> local,
+  struct What;
+  RemoteOperation Begin(const What& what, absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> local,
                         const RemoteOptions& options);
 
   std::shared_ptr<Channel> channel_;

@@ -17,7 +17,16 @@ class LentMemory;
 }
 
 // What a client may do with memory that is granted to it.
-enum class Access : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+// Several are joined with |.
+enum class Access : uint8_t {
+  kRead = 1,
+  kWrite = 2,
+  kAtomic = 4,  // RemoteMemory::CompareAndSwap() and FetchAdd(). The part begins at a multiple of 8.
+  kReadWrite = kRead | kWrite,
+};
+constexpr Access operator|(Access one, Access other) {
+  return static_cast<Access>(static_cast<uint8_t>(one) | static_cast<uint8_t>(other));
+}
 
 // Which part of a SharedMemory a client gets, and for what.
 struct GrantOptions {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
@@ -20,17 +21,31 @@ constexpr uint64_t kPieceBytesMax = uint64_t{1} << 20;
 // Work requests of one operation, a bound for its memory here.
 constexpr size_t kPiecesMax = size_t{1} << 20;
 
+absl::string_view NameOf(RemoteCall::Kind kind) {
+  switch (kind) {
+    case RemoteCall::Kind::kRead:
+      return "a READ from";
+    case RemoteCall::Kind::kWrite:
+      return "a WRITE to";
+    case RemoteCall::Kind::kCompareSwap:
+      return "a compare-and-swap in";
+    case RemoteCall::Kind::kFetchAdd:
+      return "a fetch-and-add in";
+  }
+  return "an operation on";
+}
+
 }  // namespace
 
 RemoteCall::RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket,
-                       bool is_write, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
+                       Kind what, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
                        int64_t timeout_ns)
     : carrier_(std::move(carrier)),
       ticket_(std::move(ticket)),
       local_(local),
       timeout_ns_(timeout_ns),
       deadline_timer_([this] { OnDeadline(); }) {
-  writes = is_write;
+  kind = what;
   impossible_ = Prepare(parts);
 }
 
@@ -60,7 +75,7 @@ absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
     bounce_ = *std::move(bounce);
     memory = bounce_.data();
     lkey = bounce_.lkey();
-    if (writes) memcpy(memory, local_.data(), local_.size());
+    if (kind == Kind::kWrite) memcpy(memory, local_.data(), local_.size());
   }
   for (const RemotePart& part : parts) {
     for (uint64_t at = 0; at < part.length; at += kPieceBytesMax) {
@@ -174,12 +189,12 @@ void RemoteCall::OnEnd(const absl::Status& status) {
   bool calls_back;
   {
     absl::MutexLock lock(&mutex_);
-    if (status.ok() && bounce_ && !writes && !dropped_) memcpy(local_.data(), bounce_.data(), local_.size());
+    if (status.ok() && bounce_ && kind != Kind::kWrite && !dropped_)
+      memcpy(local_.data(), bounce_.data(), local_.size());
     result_ = status;
     if (!status.ok()) {
-      result_ =
-          absl::Status(status.code(), absl::StrCat(writes ? "a WRITE to" : "a READ from", " the memory of ",
-                                                   carrier_->peer_address(), ": ", status.message()));
+      result_ = absl::Status(status.code(), absl::StrCat(NameOf(kind), " the memory of ",
+                                                         carrier_->peer_address(), ": ", status.message()));
       KeepTextHere(result_, "reaching the memory of a server");
     }
     done_ = true;

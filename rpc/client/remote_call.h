@@ -71,8 +71,9 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
  public:
   using Callback = absl::AnyInvocable<void(const absl::Status&)>;
 
-  // The READ, or the WRITE, of `parts`, whose bytes are `local`, one after the other. Not started.
-  RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket, bool is_write,
+  // The operation on `parts`, whose bytes are `local`, one after the other. Not started. For an atomic:
+  // 8 bytes, and `compare_add` and `swap` are set before Begin().
+  RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket, Kind what,
              absl::Span<const RemotePart> parts, absl::Span<uint8_t> local, int64_t timeout_ns);
   ~RemoteCall() override;
 

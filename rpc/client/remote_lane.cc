@@ -170,6 +170,7 @@ void RemoteLane::Close() {
 
 void RemoteLane::OnLaneReady() {
   read_depth_.store(lane_->read_depth(), std::memory_order_relaxed);
+  atomics_.store(lane_->takes_atomics(), std::memory_order_relaxed);
   backoff_ = kBackoffMin;
   dial_again_ns_ = 0;
 }

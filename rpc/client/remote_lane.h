@@ -35,6 +35,8 @@ class RemoteLane final : public RemoteCarrier,
   bool by_nic() const;
   // READs that may be outstanding; 0: no lane was up yet.
   uint32_t read_depth() const { return read_depth_.load(std::memory_order_relaxed); }
+  // Atomics are possible; false: they are not, or no lane was up yet.
+  bool atomics() const { return atomics_.load(std::memory_order_relaxed); }
   // What a RemoteMemory and its operations share. With the last of them its handle is closed.
   std::shared_ptr<RemoteTicket> NewTicket(const transport::LaneTicket& ticket);
 
@@ -62,6 +64,7 @@ class RemoteLane final : public RemoteCarrier,
   const std::weak_ptr<ChannelCore> core_;
   const ChannelCore* const key_;  // In the table of all.
   std::atomic<uint32_t> read_depth_{0};
+  std::atomic<bool> atomics_{false};
 
   bool closed_ = false;
   transport::Lane* lane_ = nullptr;  // Null: there is none that takes operations.

@@ -31,6 +31,14 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
     return absl::InvalidArgumentError(
         absl::StrCat("a grant of ", length, " bytes: 1 to 4294967295 are possible; grant it in parts"));
   }
+  if (access == 0 || (access & ~transport::kLaneAccessAll) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a grant for access ", access, ", which there is not"));
+  }
+  if ((access & transport::kLaneAtomic) != 0 &&
+      reinterpret_cast<uintptr_t>(memory->address() + offset) % 8 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a grant for atomics begins at offset ", offset, ": not at a multiple of 8"));
+  }
   // Slow, but for the first time with this fabric.
   if (absl::Status registered = memory->RegisterWith(runtime_); !registered.ok()) return registered;
   transport::LaneTicket ticket;

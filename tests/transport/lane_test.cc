@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -131,13 +132,14 @@ class LaneTest : public ::testing::TestWithParam<Network> {
     });
   }
 
-  static LaneTicket Ticket(uint64_t offset = 0, uint64_t length = kBytes, uint8_t access = kLaneAccessAll) {
+  LaneTicket Ticket(uint64_t offset = 0, uint64_t length = kBytes, uint8_t access = 0) {
     LaneTicket ticket;
     ticket.owner = 7;
     ticket.region = 1;
     ticket.offset = offset;
     ticket.length = length;
-    ticket.access = access;
+    const bool has_atomics = world_.server.fabric->atomics() != fabric::Atomics::kNone;
+    ticket.access = access != 0 ? access : kLaneRead | kLaneWrite | (has_atomics ? kLaneAtomic : 0);
     return ticket;
   }
 
@@ -150,7 +152,7 @@ class LaneTest : public ::testing::TestWithParam<Network> {
   // Ranges of the remote memory, one behind the other in `local_` from `at` on.
   void Prepare(Operation& operation, bool writes, const std::vector<std::pair<uint64_t, uint32_t>>& ranges,
                size_t at = 0) {
-    operation.writes = writes;
+    operation.kind = writes ? LaneOperation::Kind::kWrite : LaneOperation::Kind::kRead;
     for (const auto& [offset, length] : ranges) {
       operation.pieces.push_back({offset, {local_.data() + at, length, local_.lkey()}});
       at += length;
@@ -400,6 +402,36 @@ TEST_P(LaneTest, AReadNeedsNoReceiveAndNoSendAtTheOwner) {
   const SpyFabric::Counts& after = world_.server.fabric->counts(0);
   EXPECT_EQ(after.receive_posts, before.receive_posts);
   EXPECT_EQ(after.sends, before.sends);
+}
+
+TEST_P(LaneTest, AtomicsReturnWhatWasThereBefore) {
+  if (world_.server.fabric->atomics() == fabric::Atomics::kNone) GTEST_SKIP() << "there are none";
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  uint64_t value = 40;
+  memcpy(remote() + 64, &value, 8);
+  Operation add, swap, not_equal;
+  for (Operation* each : {&add, &swap, &not_equal}) Prepare(*each, false, {{64, 8}});
+  add.kind = LaneOperation::Kind::kFetchAdd;
+  add.compare_add = 2;
+  swap.kind = not_equal.kind = LaneOperation::Kind::kCompareSwap;
+  swap.compare_add = 42;
+  swap.swap = 7;
+  not_equal.compare_add = 1;
+  not_equal.swap = 8;
+  for (const auto& [operation, before] :
+       {std::pair(&add, uint64_t{40}), std::pair(&swap, uint64_t{42}), std::pair(&not_equal, uint64_t{7})}) {
+    ASSERT_THAT(Run(*operation, handle), IsOk());
+    memcpy(&value, local_.data(), 8);
+    EXPECT_EQ(value, before);
+  }
+  memcpy(&value, remote() + 64, 8);
+  EXPECT_EQ(value, 7u);
+  Operation misaligned;
+  Prepare(misaligned, false, {{4, 8}});
+  misaligned.kind = LaneOperation::Kind::kFetchAdd;
+  EXPECT_CODE(Run(misaligned, handle), kInvalidArgument);
+  EXPECT_FALSE(owner_.gone.has_value());
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, LaneTest,

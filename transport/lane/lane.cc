@@ -11,6 +11,20 @@
 namespace hawser::transport {
 namespace {
 
+fabric::Opcode OpcodeOf(LaneOperation::Kind kind) {
+  switch (kind) {
+    case LaneOperation::Kind::kRead:
+      return fabric::Opcode::kRead;
+    case LaneOperation::Kind::kWrite:
+      return fabric::Opcode::kWrite;
+    case LaneOperation::Kind::kCompareSwap:
+      return fabric::Opcode::kCompareSwap;
+    case LaneOperation::Kind::kFetchAdd:
+      return fabric::Opcode::kFetchAdd;
+  }
+  return fabric::Opcode::kRead;
+}
+
 template <typename Queue>
 void RemoveFrom(Queue& queue, LaneOperation* operation) {
   queue.erase(std::remove(queue.begin(), queue.end(), operation), queue.end());
@@ -202,7 +216,7 @@ void Lane::OnOpened(const LaneMessage& message, Handle& handle) {
   handle.address = message.address;
   handle.rkey = message.rkey;
   std::deque<LaneOperation*> waiting = std::exchange(handle.waiting, {});
-  for (LaneOperation* operation : waiting) Enqueue(*operation, handle);
+  for (LaneOperation* operation : waiting) Enqueue(*operation);
   if (handle.close_asked) Close(message.handle);
 }
 
@@ -247,7 +261,7 @@ void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
 // ---- Operations
 
 absl::Status Lane::CheckRanges(const LaneOperation& operation, const Handle& handle) const {
-  const uint8_t needed = operation.writes ? kLaneWrite : kLaneRead;
+  const uint8_t needed = operation.is_atomic() ? kLaneAtomic : operation.changes() ? kLaneWrite : kLaneRead;
   if ((handle.ticket.access & needed) == 0) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the ticket is for ", DescribeAccess(handle.ticket.access), ", not for ", DescribeAccess(needed)));
@@ -257,6 +271,10 @@ absl::Status Lane::CheckRanges(const LaneOperation& operation, const Handle& han
     if (piece.offset > size || piece.local.length > size - piece.offset) {
       return absl::OutOfRangeError(absl::StrCat(piece.local.length, " bytes at offset ", piece.offset,
                                                 " are beyond the ", size, " bytes of the ticket"));
+    }
+    if (operation.is_atomic() && (piece.offset % 8 != 0 || piece.local.length != 8)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("an atomic is on 8 bytes at a multiple of 8, not at offset ", piece.offset));
     }
   }
   return absl::OkStatus();
@@ -282,11 +300,14 @@ void Lane::Start(LaneOperation& operation, uint32_t number) {
   if (handle.stage == Stage::kOpening) {
     handle.waiting.push_back(&operation);
   } else {
-    Enqueue(operation, handle);
+    Enqueue(operation);
   }
 }
 
-void Lane::Enqueue(LaneOperation& operation, Handle&) {
+void Lane::Enqueue(LaneOperation& operation) {
+  if (operation.is_atomic() && !queue_pair().takes_atomics()) {
+    return Finish(operation, absl::UnimplementedError("this connection has no atomics: a device has none"));
+  }
   ready_.push_back(&operation);
   poller().MarkForFlush(this);
 }
@@ -312,11 +333,13 @@ bool Lane::PostSome(LaneOperation& operation) {
   count = std::min(count, requests.size());
   for (size_t i = 0; i < count; ++i) {
     const LaneOperation::Piece& piece = operation.pieces[operation.posted_ + i];
-    requests[i].opcode = operation.writes ? fabric::Opcode::kWrite : fabric::Opcode::kRead;
+    requests[i].opcode = OpcodeOf(operation.kind);
     requests[i].signaled = i + 1 == count;
     requests[i].sges = {&piece.local, 1};
     requests[i].remote_address = handle.address + piece.offset;
     requests[i].rkey = handle.rkey;
+    requests[i].compare_add = operation.compare_add;
+    requests[i].swap = operation.swap;
   }
   Posted posted{0, &operation, static_cast<uint32_t>(count)};
   // Before it is posted: if that fails, the lane ends, and with it this operation.
@@ -360,16 +383,15 @@ void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
               ? absl::FailedPreconditionError(
                     absl::StrCat("the owner refuses the memory: it was revoked, or the owner has ended (",
                                  Describe(status), ")", PartlyDone(*posted.operation)))
-              : absl::UnavailableError(absl::StrCat("a ", posted.operation->writes ? "WRITE" : "READ",
-                                                    " failed: ", Describe(status),
-                                                    PartlyDone(*posted.operation)));
+              : absl::UnavailableError(
+                    absl::StrCat("it failed: ", Describe(status), PartlyDone(*posted.operation)));
     }
     return;
   }
 }
 
 std::string Lane::PartlyDone(const LaneOperation& operation) const {
-  if (!operation.writes) return "";
+  if (!operation.changes()) return "";
   return "; it may have been written, in whole or in part";
 }
 
@@ -396,7 +418,7 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
     const uint32_t number = operation.handle_;
     const bool was_posted = operation.posted_ > 0;
     Forget(operation);
-    Finish(operation, was_posted && operation.writes
+    Finish(operation, was_posted && operation.changes()
                           ? absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone(operation)))
                           : why);
     const auto found = handles_.find(number);

@@ -78,6 +78,7 @@ class Lane final : public LaneEnd, Prover::Client {
   const SessionToken& session() const { return target_.session; }
   // Once it is up.
   uint32_t read_depth() { return queue_pair().read_depth(); }
+  bool takes_atomics() { return queue_pair().takes_atomics(); }
 
  private:
   enum class Stage : uint8_t { kOpening, kOpen, kRevoked, kClosing, kUseless };
@@ -107,7 +108,7 @@ class Lane final : public LaneEnd, Prover::Client {
   void Refuse(Handle& handle, const absl::Status& why);
   void CloseIfUnused(uint32_t number, Handle& handle);
   absl::Status CheckRanges(const LaneOperation& operation, const Handle& handle) const;
-  void Enqueue(LaneOperation& operation, Handle& handle);
+  void Enqueue(LaneOperation& operation);
   // Posts as much of it as there is room for. False: there is none.
   bool PostSome(LaneOperation& operation);
   void OnPiecesDone(LaneOperation& operation, uint32_t pieces);

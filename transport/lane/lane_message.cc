@@ -36,16 +36,15 @@ bool IsAccess(uint8_t bits) { return bits != 0 && (bits & ~kLaneAccessAll) == 0;
 
 }  // namespace
 
-absl::string_view DescribeAccess(uint8_t access) {
-  switch (access) {
-    case kLaneRead:
-      return "READ";
-    case kLaneWrite:
-      return "WRITE";
-    case kLaneRead | kLaneWrite:
-      return "READ and WRITE";
-  }
-  return "nothing";
+std::string DescribeAccess(uint8_t access) {
+  std::string text;
+  const auto add = [&](uint8_t bit, absl::string_view name) {
+    if ((access & bit) != 0) absl::StrAppend(&text, text.empty() ? "" : ", ", name);
+  };
+  add(kLaneRead, "READ");
+  add(kLaneWrite, "WRITE");
+  add(kLaneAtomic, "atomics");
+  return text;
 }
 
 std::string Encode(const LaneMessage& message) {

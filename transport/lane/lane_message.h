@@ -18,9 +18,10 @@ namespace hawser::transport {
 // What a peer may do with memory that it reaches: bits.
 inline constexpr uint8_t kLaneRead = 1;
 inline constexpr uint8_t kLaneWrite = 2;
-inline constexpr uint8_t kLaneAccessAll = kLaneRead | kLaneWrite;
-// "READ", "WRITE", "READ and WRITE".
-absl::string_view DescribeAccess(uint8_t access);
+inline constexpr uint8_t kLaneAtomic = 4;
+inline constexpr uint8_t kLaneAccessAll = kLaneRead | kLaneWrite | kLaneAtomic;
+// "READ, WRITE, atomics", or some of it.
+std::string DescribeAccess(uint8_t access);
 
 // The right of one session to reach one range of one region of its owner's memory. Whoever has it over that
 // session may use it, so `key` cannot be guessed.

@@ -12,7 +12,7 @@ namespace hawser::transport {
 
 class Lane;
 
-// One READ or WRITE of a user, of one or many ranges. Its local memory moves round this ring:
+// One READ or WRITE of a user, of one or many ranges, or one atomic. Its local memory moves round this ring:
 //   user -> lane, from Lane::Start() on -> user, with OnEnd(): no NIC touches it any more.
 // Thread:   on the poller, once it is started.
 // Lifetime: its owner keeps it from Lane::Start() until OnEnd().
@@ -26,9 +26,18 @@ class LaneOperation {
 
   virtual ~LaneOperation() = default;
 
+  // A READ, a WRITE, or an atomic on one piece of 8 bytes, which receives what was there before.
+  enum class Kind : uint8_t { kRead, kWrite, kCompareSwap, kFetchAdd };
+
   // Set before it is started.
-  bool writes = false;
+  Kind kind = Kind::kRead;
   std::vector<Piece> pieces;  // One at least. No end of a range wraps.
+  uint64_t compare_add = 0;   // As of fabric::SendWorkRequest.
+  uint64_t swap = 0;
+
+  // It changes the owner's memory.
+  bool changes() const { return kind != Kind::kRead; }
+  bool is_atomic() const { return kind > Kind::kWrite; }
 
  protected:
   // Once. No NIC touches the memory of `pieces` any more.

@@ -18,11 +18,14 @@ constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 // takes a round trip.
 constexpr absl::Duration kRevokeTimeout = absl::Seconds(2);
 
-// `bits` is not 0.
+// `bits`: one at least.
 fabric::QueuePair::Access AccessOf(uint8_t bits) {
   using Access = fabric::QueuePair::Access;
-  if ((bits & kLaneRead) == 0) return Access::kWrite;
-  return (bits & kLaneWrite) == 0 ? Access::kReadRepeatedly : Access::kReadRepeatedly | Access::kWrite;
+  Access access = {};
+  if ((bits & kLaneRead) != 0) access = access | Access::kReadRepeatedly;
+  if ((bits & kLaneWrite) != 0) access = access | Access::kWrite;
+  if ((bits & kLaneAtomic) != 0) access = access | Access::kAtomic;
+  return access;
 }
 
 }  // namespace
@@ -124,6 +127,9 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
   if (ticket.length == 0 || ticket.length > std::numeric_limits<uint32_t>::max() || ticket.offset > size ||
       ticket.length > size - ticket.offset) {
     return absl::OutOfRangeError("the ticket is for a range that is not in the memory");
+  }
+  if ((ticket.access & kLaneAtomic) != 0 && poller().fabric().atomics() == fabric::Atomics::kNone) {
+    return absl::UnimplementedError("the owner's device has no atomics");
   }
   const absl::StatusOr<uint32_t> lkey = (*memory)->Enter(as_lender_);
   if (!lkey.ok()) return lkey.status();
