@@ -149,7 +149,7 @@ class RemoteMemory {
 
   // READs `into.size()` bytes at `offset`.
   RemoteOperation Read(uint64_t offset, absl::Span<uint8_t> into, const RemoteOptions& options = {});
-  // READs these ranges, one behind the other, in one operation: one post for as many as read_depth.
+  // READs these ranges, one behind the other, in one operation: up to 128 are one post.
   // `into.size()` is the sum of their lengths.
   RemoteOperation Read(absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> into,
                        const RemoteOptions& options = {});

@@ -67,7 +67,7 @@ RPC_ROOMS = {
 ONLY = {
     # Who the peer is, over RDMA with credentials.
     ("transport/lane", "transport/connection"): [
-        ("lane", "prover"),
+        ("lane_opening", "prover"),
     ],
     # The formulas of what a NIC pins. What a connection does with a fabric is in fabric.h.
     ("transport/connection", "transport/fabric/verbs"): [

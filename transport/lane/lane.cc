@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/transport/wire/options.h"
-#include "hawser/transport/wire/proof.h"
 
 namespace hawser::transport {
 namespace {
@@ -33,16 +31,14 @@ void RemoveFrom(Queue& queue, LaneOperation* operation) {
 }  // namespace
 
 Lane::Lane(Poller& poller, const Target& target, Owner& owner)
-    : LaneEnd(poller), owner_(owner), target_(target), connect_timer_([this] {
-        End(absl::UnavailableError(absl::StrCat("a lane to ", peer(), " was not opened: no answer in time")));
-      }) {
+    : LaneEnd(poller),
+      owner_(owner),
+      opening_(poller, target, *this),
+      connect_timer_([this] { OnNotOpened(absl::UnavailableError("no answer in time")); }) {
   set_peer(target.address);
 }
 
-Lane::~Lane() {
-  StopProving();
-  poller().timers().Cancel(connect_timer_);
-}
+Lane::~Lane() { poller().timers().Cancel(connect_timer_); }
 
 absl::StatusOr<Lane*> Lane::Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
                                  Owner& owner) {
@@ -53,69 +49,31 @@ absl::StatusOr<Lane*> Lane::Dial(Poller& poller, const Target& target, absl::Dur
   fabric::QueuePairOptions options;
   options.send_depth = kLaneReceives + kPostedMax;
   options.read_depth = kLaneReadDepth;
-  options.local_address = target.local_address;
-  const bool proves = target.security.prove_over != nullptr;
-  if (!proves) {
-    options.tls = target.security.tls;
-    options.tls_host = target.security.host;
-  }
-  lane.offer_.role = Role::kLane;
-  lane.offer_.slots = 1;
-  lane.offer_.receive_buffer_bytes = kReceiveBufferMin;
-  lane.offer_.session = target.session;
+  lane.opening_.SetOptions(options);
   absl::Status started = lane.Create(options);
-  if (started.ok() && !proves) started = lane.Connect(Encode(lane.offer_));
+  if (started.ok()) started = lane.opening_.Start(connect_timeout);
   if (!started.ok()) {
     poller.Drop(&lane);
     return started;
   }
-  poller.timers().Set(lane.connect_timer_, After(poller.environment().NowNs(), connect_timeout));
-  if (proves) {
-    Prover::Client& client = lane;
-    lane.prover_ = std::make_shared<Prover>(poller, target.address, target.local_address, lane.offer_,
-                                            target.security, client);
-    const std::shared_ptr<Prover> prover = lane.prover_;
-    prover->Start(connect_timeout);
+  // What proves it may have failed already.
+  if (lane.state() == State::kConnecting) {
+    poller.timers().Set(lane.connect_timer_, After(poller.environment().NowNs(), connect_timeout));
   }
   return &lane;
 }
 
-absl::Status Lane::Connect(absl::string_view hello) { return queue_pair().Connect(target_.address, hello); }
-
-void Lane::OnProof(absl::StatusOr<Prover::Result> result) {
-  if (state() != State::kConnecting || prover_ == nullptr) return;
-  absl::Status status = result.status();
-  if (result.ok()) {
-    proof_ = *std::move(result);
-    connect_ = EncodeConnect(offer_, proof_.proof);
-    status = Connect(connect_);
-  }
-  if (!status.ok()) {
-    End(absl::Status(status.code(),
-                     absl::StrCat("a lane to ", peer(), " was not opened: ", status.message())));
-  }
+absl::Status Lane::ConnectWith(absl::string_view private_data) {
+  return queue_pair().Connect(opening_.target().address, private_data);
 }
 
-void Lane::StopProving() {
-  if (prover_ != nullptr) std::exchange(prover_, nullptr)->Abandon();
+void Lane::OnNotOpened(const absl::Status& why) {
+  End(absl::Status(why.code(), absl::StrCat("a lane to ", peer(), " was not opened: ", why.message())));
 }
 
 void Lane::OnEstablished(absl::string_view private_data) {
-  const absl::StatusOr<Handshake> answer =
-      prover_ == nullptr ? DecodeAccept(private_data, Role::kLane)
-                         : DecodeAccept(private_data, Role::kLane, proof_.proof.key, connect_);
-  if (!answer.ok()) {
-    return End(absl::Status(answer.status().code(), absl::StrCat("a lane to ", peer(), " was not opened: ",
-                                                                 answer.status().message())));
-  }
-  const std::shared_ptr<const PeerIdentity> reached =
-      OrNotAuthenticated(prover_ != nullptr ? proof_.server : queue_pair().peer_identity());
-  if (!(*reached == *OrNotAuthenticated(target_.peer))) {
-    return End(
-        absl::UnauthenticatedError(absl::StrCat("the lane reached another server: \"", reached->ToString(),
-                                                "\"; do several servers share ", peer(), "?")));
-  }
-  StopProving();
+  const absl::Status answer = opening_.TakeAnswer(private_data, queue_pair().peer_identity());
+  if (!answer.ok()) return OnNotOpened(answer);
   poller().timers().Cancel(connect_timer_);
   was_ready_ = true;
   BecomeReady();
@@ -260,26 +218,6 @@ void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
 
 // ---- Operations
 
-absl::Status Lane::CheckRanges(const LaneOperation& operation, const Handle& handle) const {
-  const uint8_t needed = operation.is_atomic() ? kLaneAtomic : operation.changes() ? kLaneWrite : kLaneRead;
-  if ((handle.ticket.access & needed) == 0) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the ticket is for ", DescribeAccess(handle.ticket.access), ", not for ", DescribeAccess(needed)));
-  }
-  const uint64_t size = handle.ticket.length;
-  for (const LaneOperation::Piece& piece : operation.pieces) {
-    if (piece.offset > size || piece.local.length > size - piece.offset) {
-      return absl::OutOfRangeError(absl::StrCat(piece.local.length, " bytes at offset ", piece.offset,
-                                                " are beyond the ", size, " bytes of the ticket"));
-    }
-    if (operation.is_atomic() && (piece.offset % 8 != 0 || piece.local.length != 8)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("an atomic is on 8 bytes at a multiple of 8, not at offset ", piece.offset));
-    }
-  }
-  return absl::OkStatus();
-}
-
 void Lane::Start(LaneOperation& operation, uint32_t number) {
   const auto found = handles_.find(number);
   operation.handle_ = number;
@@ -291,7 +229,7 @@ void Lane::Start(LaneOperation& operation, uint32_t number) {
     return owner_.OnUnsent(operation, was_ready_, why());
   }
   Handle& handle = *found->second;
-  absl::Status possible = CheckRanges(operation, handle);
+  absl::Status possible = operation.CheckAgainst(handle.ticket);
   if (possible.ok() && (handle.stage == Stage::kUseless || handle.stage == Stage::kRevoked ||
                         handle.stage == Stage::kClosing)) {
     possible = handle.why;
@@ -382,22 +320,17 @@ void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
           status == fabric::CompletionStatus::kRemoteAccessError
               ? absl::FailedPreconditionError(
                     absl::StrCat("the owner refuses the memory: it was revoked, or the owner has ended (",
-                                 Describe(status), ")", PartlyDone(*posted.operation)))
+                                 Describe(status), ")", posted.operation->PartlyDone()))
               : absl::UnavailableError(
-                    absl::StrCat("it failed: ", Describe(status), PartlyDone(*posted.operation)));
+                    absl::StrCat("it failed: ", Describe(status), posted.operation->PartlyDone()));
     }
     return;
   }
 }
 
-std::string Lane::PartlyDone(const LaneOperation& operation) const {
-  if (!operation.changes()) return "";
-  return "; it may have been written, in whole or in part";
-}
-
 absl::Status Lane::WhyNot(const LaneOperation& operation) const {
   if (!operation.result_.ok()) return operation.result_;
-  return absl::Status(why().code(), absl::StrCat(why().message(), PartlyDone(operation)));
+  return absl::Status(why().code(), absl::StrCat(why().message(), operation.PartlyDone()));
 }
 
 void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
@@ -419,7 +352,7 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
     const bool was_posted = operation.posted_ > 0;
     Forget(operation);
     Finish(operation, was_posted && operation.changes()
-                          ? absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone(operation)))
+                          ? absl::Status(why.code(), absl::StrCat(why.message(), operation.PartlyDone()))
                           : why);
     const auto found = handles_.find(number);
     if (!was_posted || found == handles_.end()) return;
@@ -427,7 +360,7 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
     return CloseIfUnused(number, *found->second);
   }
   if (!operation.result_.ok()) return;
-  operation.result_ = absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone(operation)));
+  operation.result_ = absl::Status(why.code(), absl::StrCat(why.message(), operation.PartlyDone()));
   End(
       absl::UnavailableError("another operation ended before its completion (its deadline passed, or it was "
                              "cancelled), which breaks "
@@ -438,7 +371,7 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
 
 void Lane::OnEnding() {
   poller().timers().Cancel(connect_timer_);
-  StopProving();
+  opening_.Stop();
   to_ask_.clear();
   // Of which nothing is posted.
   std::deque<LaneOperation*> unsent;

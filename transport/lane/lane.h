@@ -12,14 +12,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "hawser/base/socket_address.h"
-#include "hawser/tls/peer_identity.h"
-#include "hawser/transport/connection/prover.h"
 #include "hawser/transport/lane/lane_end.h"
 #include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/lane/lane_opening.h"
 #include "hawser/transport/lane/lane_operation.h"
 #include "hawser/transport/poller/poller.h"
-#include "hawser/transport/security.h"
 #include "hawser/transport/wire/handshake.h"
 
 namespace hawser::transport {
@@ -32,7 +29,7 @@ namespace hawser::transport {
 // nothing was posted go to the owner, which may start them on another lane.
 // Thread:   on the poller.
 // Lifetime: see LaneEnd.
-class Lane final : public LaneEnd, Prover::Client {
+class Lane final : public LaneEnd, LaneOpening::Owner {
  public:
   // Places in the send queue for operations.
   static constexpr uint32_t kPostedMax = 128;
@@ -50,14 +47,7 @@ class Lane final : public LaneEnd, Prover::Client {
     ~Owner() = default;
   };
 
-  struct Target {
-    SocketAddress address;
-    SocketAddress local_address;  // See fabric::QueuePairOptions.
-    SessionToken session = {};
-    Security security;
-    // Whom the session has reached. Another identity is refused.
-    std::shared_ptr<const PeerIdentity> peer;
-  };
+  using Target = LaneTarget;
 
   // `owner` outlives it. Not OK: the owner is not called.
   static absl::StatusOr<Lane*> Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
@@ -75,7 +65,7 @@ class Lane final : public LaneEnd, Prover::Client {
   // the lane. Without effect if it has ended.
   void Abort(LaneOperation& operation, const absl::Status& why);
 
-  const SessionToken& session() const { return target_.session; }
+  const SessionToken& session() const { return opening_.target().session; }
   // Once it is up.
   uint32_t read_depth() { return queue_pair().read_depth(); }
   bool takes_atomics() { return queue_pair().takes_atomics(); }
@@ -100,14 +90,11 @@ class Lane final : public LaneEnd, Prover::Client {
 
   Lane(Poller& poller, const Target& target, Owner& owner);
 
-  absl::Status Connect(absl::string_view hello);
-  void StopProving();
   void Ask(LaneMessage message);
   void AskNext();
   void OnOpened(const LaneMessage& message, Handle& handle);
   void Refuse(Handle& handle, const absl::Status& why);
   void CloseIfUnused(uint32_t number, Handle& handle);
-  absl::Status CheckRanges(const LaneOperation& operation, const Handle& handle) const;
   void Enqueue(LaneOperation& operation);
   // Posts as much of it as there is room for. False: there is none.
   bool PostSome(LaneOperation& operation);
@@ -115,7 +102,6 @@ class Lane final : public LaneEnd, Prover::Client {
   // Nothing of it is posted. Ends it.
   void Finish(LaneOperation& operation, const absl::Status& status);
   void Forget(LaneOperation& operation);
-  std::string PartlyDone(const LaneOperation& operation) const;
   // For one that the end of the lane ends.
   absl::Status WhyNot(const LaneOperation& operation) const;
 
@@ -130,16 +116,13 @@ class Lane final : public LaneEnd, Prover::Client {
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view private_data) override;
 
-  // Prover::Client
-  void OnProof(absl::StatusOr<Prover::Result> result) override;
+  // LaneOpening::Owner
+  absl::Status ConnectWith(absl::string_view private_data) override;
+  void OnNotOpened(const absl::Status& why) override;
 
   Owner& owner_;
-  const Target target_;
-  Handshake offer_;
+  LaneOpening opening_;
   bool was_ready_ = false;
-  std::shared_ptr<Prover> prover_;  // Until the lane is up, where there is no TLS.
-  Prover::Result proof_;
-  std::string connect_;  // What was sent with the proof.
   uint32_t next_handle_ = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Handle>> handles_;
   uint32_t unanswered_ = 0;  // Requests.

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/lane/lane_message.h"
 
 namespace hawser::transport {
 
@@ -38,6 +40,13 @@ class LaneOperation {
   // It changes the owner's memory.
   bool changes() const { return kind != Kind::kRead; }
   bool is_atomic() const { return kind > Kind::kWrite; }
+  // OutOfRange, PermissionDenied, InvalidArgument: what `ticket` gives does not allow it. A lane posts
+  // nothing then, which would end it.
+  absl::Status CheckAgainst(const LaneTicket& ticket) const;
+  // For the text of an error, once something of it was posted.
+  absl::string_view PartlyDone() const {
+    return changes() ? "; it may have been written, in whole or in part" : "";
+  }
 
  protected:
   // Once. No NIC touches the memory of `pieces` any more.
