@@ -153,7 +153,8 @@ bool ReceiveRing::Refill(Shortage& why) {
       length = std::min<size_t>(length, put_back_);
     }
     // Not initialized, and a plain array: this runs for each small message.
-    alignas(fabric::ReceiveWorkRequest) std::byte memory[kReceiveChainMax * sizeof(fabric::ReceiveWorkRequest)];
+    alignas(fabric::ReceiveWorkRequest)
+        std::byte memory[kReceiveChainMax * sizeof(fabric::ReceiveWorkRequest)];
     auto* const chain = reinterpret_cast<fabric::ReceiveWorkRequest*>(memory);
     const uint64_t wr_id = WorkId{port_.index(), WorkId::kReceive, 0}.Encode();
     size_t count = 0;
