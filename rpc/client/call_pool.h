@@ -32,14 +32,16 @@ class CallPool {
     return call != nullptr ? call : GetShared(owner);
   }
 
-  // The same from the poller, for a call that holds nothing any more.
-  [[gnu::always_inline]] void PutOnPoller(UntypedCall* call) { Put(call, /*on_poller=*/true); }
-  // May close and destroy the owner, and this.
+  // From the poller, for a call that holds nothing any more. False: the poller keeps no more calls.
+  [[gnu::always_inline]] bool KeepOnPoller(UntypedCall* call) {
+    if (free_on_poller_.size() >= kKeptOnPollerMax || !keeps_on_poller_.load(std::memory_order_relaxed))
+      return false;
+    free_on_poller_.Push(call);
+    return true;
+  }
+  // May close and destroy the owner, and this. Not in a child after fork().
   void Put(UntypedCall* call, bool on_poller) {
-    if (on_poller && free_on_poller_.size() < kKeptOnPollerMax &&
-        keeps_on_poller_.load(std::memory_order_relaxed)) [[likely]]
-      return free_on_poller_.Push(call);
-    PutShared(call);
+    if (!on_poller || !KeepOnPoller(call)) PutShared(call);
   }
 
   // The poller keeps calls from here on. They keep the owner alive, so CloseWhenIdle() has to follow.

@@ -1,9 +1,10 @@
 // The road of the usual call, down and up: it is made and sent on the poller of its channel, nothing is asked
 // for but its deadline, and a reply comes for the callback or the coroutine that awaits it. Each function
 // here is one stretch of that road. What is not usual leaves it at one test, for a function that is on the
-// road of all other calls: those with metadata, a scope, a trace or interceptors, with a deadline in less
-// than a second, made or sent on other threads, waited for by a thread, those that fail, are sent again, or
-// get an error. What is checked, counted and promised is the same on both: they are made of the same parts.
+// road of all other calls: those with metadata, a scope, a trace or interceptors, with an absolute deadline
+// or a timeout below a second, made or sent on other threads, waited for by a thread, those that fail, are
+// sent again, or get an error. What is checked, counted and promised is the same on both: they are made of
+// the same parts.
 
 #include <utility>
 
@@ -167,11 +168,9 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   }
   poller.AddAsyncInterest(-1);
   // Sending it has taken its request, and its reply was never in `outcome_`.
-  if (refs.load(std::memory_order_acquire) == 1) [[likely]] {
-    sender.calls().PutOnPoller(this);
-  } else {
+  // What the poller does not keep goes the long way, which is none in a child after fork().
+  if (refs.load(std::memory_order_acquire) != 1 || !sender.calls().KeepOnPoller(this)) [[unlikely]]
     Unref();
-  }
 }
 
 [[gnu::always_inline]] inline void CallAwaiter::ResumeWith(transport::IncomingMessagePtr& reply,

@@ -106,7 +106,12 @@ class ServerCall {
     int64_t queued_ns, handler_ns, deferred_ns;
   };
   Times TimesOf(int64_t all_ns, int64_t poller_free_ns) const;
-  void MakeReply() { context_.reply_ = connection_.poller().NewOutgoing(); }
+  // Not if there is no memory: then it is made when it is wanted.
+  void MakeReply() {
+    context_.reply_ = connection_.poller().NewOutgoing();
+    if (!context_.reply_->status().ok()) [[unlikely]]
+      context_.reply_.reset();
+  }
   // Not null: made, if the handler has not looked at it. Sending it empties this.
   transport::OutgoingMessagePtr& MadeReply() {
     context_.reply_message();

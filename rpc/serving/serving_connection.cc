@@ -239,10 +239,11 @@ void ServingConnection::CheckGone() {
 
 // ---- Requests.
 
-// The road of the usual request, whole: its method is found, its handler runs here, and its reply leaves.
-// What is not usual (metadata, an executor, a handler that defers or fails, a caller that has stopped
-// waiting) leaves it at one of two tests, for OnRequestOf() or ServerCall::HandlerReturnedHere(). Both roads
-// count, check and answer alike: they are made of the same parts.
+// The road of the usual request, whole: its method is the one of the request before, its handler runs here,
+// and its reply leaves. What is not usual leaves it at one of two tests, for OnRequestOf() (another method,
+// metadata, an executor, the first call of a connection, one beside a handler of an abandoned call, traces,
+// draining) or for ServerCall::HandlerReturnedHere() (a handler that defers or fails, a caller that has
+// stopped waiting). Both roads count, check and answer alike: they are made of the same parts.
 void ServingConnection::OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                   int64_t deadline_ns) {
   poller_.AssertHeld();

@@ -119,8 +119,9 @@ TEST_F(UsualCallTest, AShortTimeoutIsKept) {
   server_.probe.on_act = [this](ServerContext& context, uint64_t number) {
     return number == 0 ? absl::OkStatus() : server_.held.Handler()(context, number);
   };
+  constexpr absl::Duration kExpiresAfter = absl::Milliseconds(5);
   absl::Status status;
-  ActThenActFor(channel, absl::Milliseconds(5), status);
+  ActThenActFor(channel, kExpiresAfter, status);
   EXPECT_TRUE(client_.Until([&] { return absl::IsDeadlineExceeded(status); }));
 }
 

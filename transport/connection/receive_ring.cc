@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -155,6 +156,8 @@ bool ReceiveRing::Refill(Shortage& why) {
     // Not initialized, and a plain array: this runs for each small message.
     alignas(fabric::ReceiveWorkRequest)
         std::byte memory[kReceiveChainMax * sizeof(fabric::ReceiveWorkRequest)];
+    static_assert(std::is_aggregate_v<fabric::ReceiveWorkRequest> &&
+                  std::is_trivially_destructible_v<fabric::ReceiveWorkRequest>);
     auto* const chain = reinterpret_cast<fabric::ReceiveWorkRequest*>(memory);
     const uint64_t wr_id = WorkId{port_.index(), WorkId::kReceive, 0}.Encode();
     size_t count = 0;

@@ -43,9 +43,8 @@ Responder::Slot* Responder::FailForSlot(uint16_t index, uint32_t generation) {
   return nullptr;
 }
 
-bool Responder::FailForCredits(const absl::Status& why) {
+void Responder::FailForCredits(const absl::Status& why) {
   port_.Fail(ViolationOfCredits(), why.message(), why.code());
-  return false;
 }
 
 void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t length_bytes) {

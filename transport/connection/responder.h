@@ -116,7 +116,7 @@ class Responder final : Inbound::Owner {
   // Fails the connection for a request that came in a slot which does not exist, is busy, or has had it.
   // Null.
   Slot* FailForSlot(uint16_t index, uint32_t generation);
-  bool FailForCredits(const absl::Status& why);
+  void FailForCredits(const absl::Status& why);
   void Run(Slot& slot, Event how, IncomingMessagePtr request) {
     Move(slot, how);
     handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);

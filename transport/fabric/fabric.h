@@ -355,7 +355,7 @@ class QueuePair {
   // says why. False: nothing was posted, because the fabric does not copy so many bytes, or cannot do so now:
   // use PostSend(), which reports errors.
   virtual bool PostInline(absl::Span<const uint8_t> /*message*/) { return false; }
-  // Sends what PostInline() has posted.
+  // Sends what PostInline() has posted. Without it, that is lost at Disconnect().
   virtual void RingDoorbell() {}
 
   // Posts in order; all or nothing; possible before connecting, too. ResourceExhausted, InvalidArgument,

@@ -192,10 +192,15 @@ class Poller final : public PollerServices {
   ViolationCounts& violations() { return violations_; }
   const ViolationCounts& violations() const { return violations_; }
   MemoryQueue& memory_queue() { return memory_queue_; }
-  // As MessagePool::NewOutgoing(), for this thread.
-  OutgoingMessagePtr NewOutgoing() { return cache_.NewOutgoing(); }
-  // As MessagePool::NewIncoming(), for this thread.
-  IncomingMessagePtr NewIncoming() { return cache_.NewIncoming(); }
+  // As those of MessagePool, on the poller, from what it keeps.
+  OutgoingMessagePtr NewOutgoing() {
+    AssertHeld();
+    return cache_.NewOutgoing();
+  }
+  IncomingMessagePtr NewIncoming() {
+    AssertHeld();
+    return cache_.NewIncoming();
+  }
   // How messages cross, for those who send and receive them to add to.
   MessageCounts& sent() { return sent_; }
   Count& sent_bytes() { return sent_bytes_; }

@@ -380,7 +380,7 @@ class MessageCache {
   MessageCache& operator=(const MessageCache&) = delete;
 
   // This thread uses the cache until Leave(): it keeps and reuses the messages that end on this thread. A
-  // cache that the thread entered before is not used meanwhile.
+  // cache that the thread entered before keeps none meanwhile.
   void Enter() {
     outer_ = std::exchange(current_, this);
     BufferCache::current_ = &buffers_;

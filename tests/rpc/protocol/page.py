@@ -117,7 +117,7 @@ class Page:
     @staticmethod
     def _rejection_example(text):
         """Port, text and bytes of the rejection with a tail."""
-        example = r'^A rejection that tells port (\d+), with the text "(.*?)": (.*)'
+        example = r'^A rejection that names port (\d+), with the text "(.*?)": (.*)'
         port, said, line = re.search(example, text, re.MULTILINE).groups()
         return int(port), said, bytes.fromhex(" ".join(re.findall(r"`([0-9a-f ]+)`", line)))
 

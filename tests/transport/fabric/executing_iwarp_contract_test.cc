@@ -27,7 +27,6 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
       .shortcomings = {.rkeys_are_for_everybody = true,
                        .rnr_is_not_waited_for = true,
                        .read_has_one_sge = true},
-      .posts_inline = true,
       .real_addresses = true};
   return {iwarp};
 }

@@ -129,7 +129,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
   for (FabricUnderTest* one : {&windows, &registrations, &shared}) {
     one->real_addresses = true;
     one->atomics = device->atomics() != Atomics::kNone;
-    one->posts_inline = one != &shared && CopiesInlineSends(device->attr());
+    one->posts_inline = one != &shared && PostsInline(device->attr(), device->iwarp());
     one->device_keys = [](const uint8_t* memory) { return KeyRecorder::Here().KeysOf(memory); };
     FabricUnderTest::Shortcomings& shortcomings = one->shortcomings;
     if (absl::StartsWith(device->name(), "rxe") || absl::StartsWith(device->name(), "rx")) {

@@ -21,7 +21,7 @@ namespace hawser::fabric {
 // Thread:   that of the queue pair.
 class VerbsCopiedSends {
  public:
-  // `depth`: of the caller's send queue. `copies`: see CopiesInlineSends(); otherwise none are possible.
+  // `depth`: of the caller's send queue. `copies`: see PostsInline(); otherwise none are possible.
   VerbsCopiedSends(uint32_t depth, bool copies)
       : most_(copies ? std::clamp<uint32_t>(depth / 2, 1, 32) : 0) {}
 

@@ -44,7 +44,7 @@ VerbsSendQueue::VerbsSendQueue(VerbsEndpoint& endpoint, const VerbsMemory& memor
       token_(endpoint.token()),
       all_signaled_(device_.iwarp()),
       sends_(depth, static_cast<uint32_t>(rings::SendEntries(depth, grants == GrantKind::kWindows))),
-      copied_(depth, CopiesInlineSends(device_.attr())),
+      copied_(depth, PostsInline(device_.attr(), device_.iwarp())),
       grants_(device_, memory, grants, rings::GrantsMax(depth)),
       sinks_(device_, memory, device_.iwarp() && fabric.sink_registrations,
              VerbsMemory::OptionalAccess(fabric)) {}
@@ -175,14 +175,14 @@ absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequ
     } else if (i < to_grants) {
       entry = TranslateGrant(i - copied, wr);
     } else if (i < to_waiting) [[unlikely]] {
-      entry = Translate(waiting_[i - to_grants].ToRequest(), waiting_[i - to_grants].sink, wr);
+      entry = Translate(waiting_[i - to_grants].ToRequest(), {}, wr);
     } else {
       entry = Translate(requests[i - to_waiting], SinkOf(i - to_waiting), wr);
     }
     const uint32_t number = sends_.Push(entry);
     // What waits for copied SENDs waits for this completion.
     if (sends_.places() == 0 && sends_.copied() != 0) [[unlikely]]
-      wr.send_flags |= IBV_SEND_SIGNALED;
+      wr.send_flags |= IBV_SEND_SIGNALED;  // Of the caller's, the caller is not told.
     if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_grants_ = unsignaled_copied_ = 0;
     wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, number);
     wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
@@ -207,7 +207,7 @@ absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequ
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(taken(to_grants, to_waiting)));
   }
   if (error == 0) [[likely]] {
-    for (; now < requests.size(); ++now) waiting_.emplace_back(requests[now], SinkOf(now));
+    for (; now < requests.size(); ++now) waiting_.emplace_back(requests[now]);
     return absl::OkStatus();
   }
   // The caller is told that none of `requests` was posted.
@@ -230,8 +230,7 @@ void VerbsSendQueue::PostQueued(ibv_qp* qp) {
   PostChain(qp, {}).IgnoreError();  // On an error PostChain() has called Fail().
 }
 
-VerbsSendQueue::Waiting::Waiting(const SendWorkRequest& from, const VerbsSinks::Begun& begun)
-    : request(from), sink(begun), sge_count(from.sges.size()) {
+VerbsSendQueue::Waiting::Waiting(const SendWorkRequest& from) : request(from), sge_count(from.sges.size()) {
   std::copy(from.sges.begin(), from.sges.end(), sges);
   request.sges = {};
 }
@@ -282,7 +281,7 @@ VerbsSendRing::Entry VerbsSendQueue::TranslateGrant(size_t index, ibv_send_wr& t
 
 VerbsSendRing::Entry VerbsSendQueue::TranslateCopied(size_t index, ibv_send_wr& to) {
   copied_.Fill(index, to, chain_sges_.emplace_back());
-  const bool signaled = ++unsignaled_copied_ >= copied_.signal_interval() || all_signaled_;
+  const bool signaled = ++unsignaled_copied_ >= copied_.signal_interval();
   if (signaled) to.send_flags |= IBV_SEND_SIGNALED;
   return {.kind = VerbsSendRing::Kind::kCopied, .signaled = signaled};
 }
@@ -339,8 +338,12 @@ void VerbsSendQueue::OnFailed(const VerbsSendRing::Entry& entry, CompletionStatu
       if (first) endpoint_.OnFailedRequest();  // The completion reports the reason.
       return;
     case VerbsSendRing::Kind::kCopied:
-      // Receives may be flushed before this completes. The reason is here, and has no completion.
-      if (!first && status == CompletionStatus::kFlushed) return;
+      // Flushed, it has not failed itself: an event follows that says why. Otherwise the reason is here, also
+      // if receives were flushed before.
+      if (status == CompletionStatus::kFlushed) {
+        if (first) endpoint_.OnFailedRequest();
+        return;
+      }
       return endpoint_.Fail(absl::UnavailableError(
           absl::StrCat("peer ", endpoint_.peer(), ": a SEND that was copied failed: ", Describe(status))));
     default:
@@ -359,8 +362,8 @@ void VerbsSendQueue::OnUnorderedCompletion(const ibv_wc& wc, uint32_t number) {
 }
 
 // siw completes a SEND before the READ that was posted before it. So each completion waits here for those
-// before it, and an unsignaled one for the next signaled one; a copied SEND counts as signaled. No request of
-// a grant is among them, see has_windows().
+// before it, and an unsignaled one for the next signaled one. No request of a grant is among them, see
+// has_windows(), and no copied SEND, see PostsInline().
 void VerbsSendQueue::DeliverInOrder() {
   uint32_t proved = sends_.oldest();
   for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
@@ -376,15 +379,9 @@ void VerbsSendQueue::DeliverInOrder() {
     }
     const VerbsSendRing::Entry entry = sends_.Retire();
     if (entry.kind != VerbsSendRing::Kind::kCaller) continue;
-    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) {
-      untold_.push_back({entry.wr_id, entry.opcode});
-      continue;
-    }
-    untold_.clear();
+    if (!entry.signaled && entry.status == CompletionStatus::kSuccess) continue;
     endpoint_.Deliver({.wr_id = entry.wr_id, .status = entry.status, .opcode = entry.opcode});
   }
-  if (!waiting_.empty()) endpoint_.ScheduleOnce();  // There are places now.
-  if (endpoint_.disconnected() && sends_.callers() == 0) FlushUntoldAndWaiting();
 }
 
 // --- Ending

@@ -68,13 +68,12 @@ class VerbsSendQueue {
   void FlushOutstanding();
 
  private:
-  // A work request that Post() has taken, and that has no place yet.
+  // A work request that Post() has taken, and that has no place yet. Not over iWARP, so none has a sink.
   struct Waiting {
-    Waiting(const SendWorkRequest& request, const VerbsSinks::Begun& sink);
+    explicit Waiting(const SendWorkRequest& request);
     SendWorkRequest ToRequest() const;
 
     SendWorkRequest request;  // Without its sges.
-    VerbsSinks::Begun sink;
     size_t sge_count;
     Sge sges[kSgeMax];
   };

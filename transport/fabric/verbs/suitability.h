@@ -48,10 +48,14 @@ size_t SgeMax(const ibv_device_attr& attr);
 // and bnxt_re 96; irdma (E810) 101; most others more than 128.
 std::vector<uint32_t> InlineSteps(uint32_t wanted);
 
-// Whether the provider copies what is sent with IBV_SEND_INLINE before ibv_post_send() returns, as the flag
-// demands. mana's (vendor Microsoft) grants inline bytes and ignores the flag: wr.c does not look at it. Then
-// the NIC reads the memory later, by its lkey.
-inline bool CopiesInlineSends(const ibv_device_attr& attr) { return attr.vendor_id != 0x1414; }
+// Whether SENDs are posted inline (QueuePair::PostInline()): whether the provider copies what is sent with
+// IBV_SEND_INLINE before ibv_post_send() returns, as the flag demands. mana's (vendor Microsoft) grants
+// inline bytes and ignores the flag: wr.c does not look at it. Then the NIC reads the memory later, by its
+// lkey. Nor over iWARP, where each SEND has a completion in any case, and where a READ that had to wait for
+// copied SENDs would have its memory registered for the peer meanwhile.
+inline bool PostsInline(const ibv_device_attr& attr, bool iwarp) {
+  return !iwarp && attr.vendor_id != 0x1414;
+}
 
 // The functions of libibverbs that a trial calls.
 struct QueuePairTrialCalls {
