@@ -195,7 +195,20 @@ void Ending::OnBadCompletion(const WorkId& id, fabric::CompletionStatus status) 
 
 // While connecting, this waits for OnConnectFailed(), which names the reason; siw flushes before it.
 void Ending::FailAsFlushed() {
-  if (port_.state() != State::kConnecting) port_.Fail(seen_flushed_);
+  if (port_.state() == State::kConnecting) return;
+  const absl::Status cause = port_.queue_pair_->why_ended();
+  port_.Fail(cause.ok() ? seen_flushed_ : cause);
+}
+
+// In a later turn than the flush, as in OnBadCompletion(), but it has no completion.
+void Ending::LookForCause() {
+  if (port_.queue_pair_ == nullptr) return;
+  const absl::Status cause = port_.queue_pair_->why_ended();
+  if (cause.ok()) return;
+  port_.why_closed_ = absl::Status(cause.code(), cause.message());
+  seen_flushed_ = absl::OkStatus();
+  AwaitFlush();
+  if (const std::optional<Violation> violation = ViolationOf(cause)) OnViolation(*violation);
 }
 
 // ---- Flushing
@@ -223,6 +236,8 @@ void Ending::OnFlushTimer() {
 }
 
 void Ending::Settle() {
+  if (!seen_flushed_.ok()) [[unlikely]]
+    LookForCause();
   if (seen_flushed_.ok()) NotifyLost();
   CloseIfFlushed();
 }

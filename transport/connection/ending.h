@@ -63,6 +63,7 @@ class Ending {
 
   void OnExchangeOfDrainEnded();
   void FailAsFlushed();
+  void LookForCause();
   bool CloseIfLastHasEnded();
   void OnViolation(Violation violation);
   // Gives a client that has no call kLeaves from now on, while this side drains.

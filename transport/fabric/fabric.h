@@ -434,6 +434,11 @@ class QueuePair {
   // Valid from OnEstablished() on.
   virtual std::optional<uint64_t> answered_read_bytes() const { return std::nullopt; }
 
+  // Why the queue pair is in error, where no completion says so: a SEND of PostInline() has failed. Known
+  // before OnDisconnected(), which comes behind what the end flushes, and after Disconnect(). OK: it is not
+  // in error, a completion says why, or the fabric does not know it yet.
+  virtual absl::Status why_ended() const { return absl::OkStatus(); }
+
   // Ends the connection, or gives up connecting. Later polls return everything posted as flushed. Idempotent.
   // The fabric does not call the handler any more.
   virtual void Disconnect() = 0;

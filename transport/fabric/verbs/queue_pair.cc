@@ -215,9 +215,9 @@ void VerbsQueuePair::Fail(absl::Status why, absl::string_view private_data) {
     CollectBeforeTheEnd();
     ScheduleOnce();
   }
-  if (state() == State::kError) return;
-  SetError(std::move(why));
-  EnterError();
+  // In kError already, a completion that was only flushed has moved it there.
+  if (error().ok()) SetError(std::move(why));
+  if (state() != State::kError) EnterError();
 }
 
 void VerbsQueuePair::CollectBeforeTheEnd() {

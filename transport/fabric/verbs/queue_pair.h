@@ -67,6 +67,7 @@ class VerbsQueuePair final : public QueuePair, public VerbsEndpoint {
   void Revoke(uint32_t rkey, uint64_t wr_id) override { revocations_.Revoke(rkey, wr_id); }
   void OpenSink(uint8_t* address, uint64_t length_bytes) override;
   bool CloseSink(const uint8_t* address) override;
+  absl::Status why_ended() const override { return error(); }
   void Disconnect() override;
   bool ForceFlush() override;
 
