@@ -392,6 +392,73 @@ TEST_P(LaneTest, MoreTicketsThanTheLaneTakesAreRefusedUntilOneIsClosed) {
   EXPECT_THAT(Read(Open(Ticket()), 0, 8), IsOk());
 }
 
+TEST_P(LaneTest, AnOperationThatCannotBePostedEndsOnce) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  std::vector<Operation> reads(2);
+  for (Operation& read : reads) Prepare(read, false, {{0, 8}});
+  world_.client.fabric->FailPosts(true);
+  for (Operation& read : reads) Start(read, handle);
+  EXPECT_TRUE(world_.RunUntil([this] { return owner_.gone.has_value(); }));
+  world_.client.fabric->FailPosts(false);
+  EXPECT_EQ(owner_.unsent, 2);
+  for (const Operation& read : reads) {
+    EXPECT_EQ(read.ends, 1);
+    EXPECT_CODE(read.result, kUnavailable);
+  }
+}
+
+// Its first part is outstanding when the next one cannot be posted.
+TEST_P(LaneTest, AnOperationOfWhichAPartCannotBePostedEndsOnce) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  Operation first, read;
+  std::vector<std::pair<uint64_t, uint32_t>> ranges(Lane::kPostedMax / 2, {0, 8});
+  Prepare(first, false, ranges);
+  ranges.resize(2 * Lane::kPostedMax, {0, 8});
+  Prepare(read, false, ranges);
+  world_.client.fabric->counts(0).hold_reads = true;
+  Start(first, handle);
+  Start(read, handle);
+  ASSERT_TRUE(world_.RunUntil(
+      [this] { return world_.client.fabric->counts(0).reads_outstanding == Lane::kPostedMax; }));
+  world_.client.fabric->FailPosts(true);
+  world_.client.fabric->counts(0).reads_let_through = Lane::kPostedMax / 2;
+  EXPECT_TRUE(world_.RunUntil([this] { return owner_.gone.has_value(); }));
+  world_.client.fabric->FailPosts(false);
+  EXPECT_EQ(owner_.unsent, 0);
+  EXPECT_EQ(first.ends, 1);
+  EXPECT_THAT(first.result, IsOk());
+  EXPECT_EQ(read.ends, 1);
+  EXPECT_CODE(read.result, kUnavailable);
+}
+
+TEST_P(LaneTest, AMessageTakesNoPlaceOfAnOperation) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  SpyFabric::Counts& counts = world_.client.fabric->counts(0);
+  counts.hold_reads = true;
+  std::vector<Operation> reads(2 * Lane::kPostedMax);
+  for (Operation& read : reads) {
+    Prepare(read, false, {{0, 8}});
+    Start(read, handle);
+  }
+  ASSERT_TRUE(world_.RunUntil([&] { return counts.reads_outstanding == Lane::kPostedMax; }));
+  const uint32_t another = Open(Ticket(0, 64));
+  EXPECT_TRUE(world_.RunUntil([this] { return lender_->tickets == 2; }));
+  world_.Settle();
+  EXPECT_EQ(counts.reads_outstanding_max, int64_t{Lane::kPostedMax});
+  counts.hold_reads = false;
+  EXPECT_TRUE(world_.RunUntil(
+      [&] { return std::all_of(reads.begin(), reads.end(), [](Operation& each) { return each.done(); }); }));
+  for (const Operation& read : reads) EXPECT_THAT(read.result, IsOk());
+  EXPECT_EQ(counts.reads_outstanding_max, int64_t{Lane::kPostedMax});
+  EXPECT_THAT(Read(another, 0, 8), IsOk());
+}
+
 TEST_P(LaneTest, AReadNeedsNoReceiveAndNoSendAtTheOwner) {
   Dial();
   const uint32_t handle = Open(Ticket());

@@ -140,7 +140,7 @@ void Lane::OnMessage(const LaneMessage& message) {
       break;
     case LaneMessage::Kind::kRefused:
       if (handle.stage != Stage::kOpening) return broken("it refuses a handle that is open");
-      Refuse(handle, message.why);
+      Refuse(message.handle, message.why);
       break;
     case LaneMessage::Kind::kClosed:
       if (handle.stage != Stage::kClosing) return broken("it closes a handle unasked");
@@ -153,8 +153,9 @@ void Lane::OnMessage(const LaneMessage& message) {
     case LaneMessage::Kind::kRevoke:
       // Otherwise this end's own kClose has crossed with it.
       if (handle.stage == Stage::kOpen || handle.stage == Stage::kRevoked) {
-        Refuse(handle, absl::FailedPreconditionError(
-                           "the owner has revoked the memory: its ticket is void, and a new one is needed"));
+        Refuse(message.handle,
+               absl::FailedPreconditionError(
+                   "the owner has revoked the memory: its ticket is void, and a new one is needed"));
       } else if (handle.stage == Stage::kOpening) {
         return broken("it revokes a handle that is not open");
       }
@@ -179,15 +180,12 @@ void Lane::OnOpened(const LaneMessage& message, Handle& handle) {
 }
 
 // The handle has no rkey, or is about to lose it. What is posted completes first.
-void Lane::Refuse(Handle& handle, const absl::Status& why) {
+void Lane::Refuse(uint32_t number, const absl::Status& why) {
+  Handle& handle = *handles_.find(number)->second;
   const bool has_grant = handle.stage != Stage::kOpening;
   handle.stage = has_grant ? Stage::kRevoked : Stage::kUseless;
   handle.why = why;
   std::deque<LaneOperation*> waiting = std::exchange(handle.waiting, {});
-  uint32_t number = 0;
-  for (const auto& [each, of] : handles_) {
-    if (of.get() == &handle) number = each;
-  }
   std::deque<LaneOperation*> ready = ready_;
   for (LaneOperation* operation : ready) {
     if (operation->handle_ != number) continue;
@@ -198,13 +196,14 @@ void Lane::Refuse(Handle& handle, const absl::Status& why) {
   // Those whose last pieces are posted may end well.
   for (LaneOperation* operation : waiting) {
     if (operation->posted_ > 0) --handle.in_flight;
-    Finish(*operation, why);
   }
   if (has_grant) {
     CloseIfUnused(number, handle);
   } else if (handle.close_asked) {
     handles_.erase(number);
   }
+  // Last: with an operation its ticket may go, and with that the handle.
+  for (LaneOperation* operation : waiting) Finish(*operation, why);
 }
 
 void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
@@ -280,10 +279,10 @@ bool Lane::PostSome(LaneOperation& operation) {
     requests[i].swap = operation.swap;
   }
   Posted posted{0, &operation, static_cast<uint32_t>(count)};
-  // Before it is posted: if that fails, the lane ends, and with it this operation.
+  // If that fails, the lane is ending, and has done with the operation what it does with every one.
+  if (!PostWork(absl::MakeSpan(requests.data(), count), posted.last).ok()) return false;
   if (operation.posted_ == 0) ++handle.in_flight;
   operation.posted_ += count;
-  if (!PostWork(absl::MakeSpan(requests.data(), count), posted.last).ok()) return false;
   posted_.push_back(posted);
   return true;
 }

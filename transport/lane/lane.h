@@ -93,7 +93,7 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   void Ask(LaneMessage message);
   void AskNext();
   void OnOpened(const LaneMessage& message, Handle& handle);
-  void Refuse(Handle& handle, const absl::Status& why);
+  void Refuse(uint32_t number, const absl::Status& why);
   void CloseIfUnused(uint32_t number, Handle& handle);
   void Enqueue(LaneOperation& operation);
   // Posts as much of it as there is room for. False: there is none.

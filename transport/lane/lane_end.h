@@ -68,8 +68,12 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   // Posts work requests; their wr_ids are written here. Their number, as OnSent() counts them: that of the
   // last. Not OK: nothing was posted, and the lane is ending.
   absl::Status PostWork(absl::Span<fabric::SendWorkRequest> requests, uint64_t& last);
-  // Places in the send queue that PostWork() may take.
-  uint32_t room() const { return send_depth_ - kLaneReceives - static_cast<uint32_t>(posted_ - done_); }
+  // Places in the send queue that PostWork() may take. Messages have their own.
+  uint32_t room() const {
+    const uint64_t places = send_depth_ - kLaneReceives;
+    const uint64_t taken = posted_ - done_ - in_flight_.size();
+    return taken < places ? static_cast<uint32_t>(places - taken) : 0;
+  }
   // Ends it, because the peer did what the protocol does not allow: `what`.
   void EndBecauseBroken(absl::string_view what);
   // For a destructor, at the end of the poller. No grant of it is of use to the peer any more.
