@@ -49,10 +49,20 @@ absl::Status CheckTicket(const transport::LaneTicket& ticket) {
 // ---- RemoteOperation
 
 RemoteOperation::~RemoteOperation() {
+  EndInChild();
   if (call_ != nullptr) call_->Drop();
 }
 
+// The call is the parent's, and its locks may be held for good: leaked.
+void RemoteOperation::EndInChild() {
+  if (call_ == nullptr || !call_->in_child()) return;
+  new std::shared_ptr<internal::RemoteCall>(std::move(call_));
+  call_ = nullptr;
+  failed_ = InChild();
+}
+
 absl::Status RemoteOperation::Wait() {
+  EndInChild();
   if (call_ == nullptr) return failed_;
   failed_ = call_->Wait();
   call_ = nullptr;
@@ -60,15 +70,18 @@ absl::Status RemoteOperation::Wait() {
 }
 
 void RemoteOperation::Then(absl::AnyInvocable<void(const absl::Status&)> callback) {
+  EndInChild();
   if (call_ == nullptr) return callback(failed_);
   std::exchange(call_, nullptr)->Then(std::move(callback));
 }
 
 void RemoteOperation::Cancel() {
-  if (call_ != nullptr) call_->Cancel();
+  if (call_ != nullptr && !call_->in_child()) call_->Cancel();
 }
 
-void RemoteOperation::Awaiter::await_suspend(std::coroutine_handle<> waiting) {
+bool RemoteOperation::Awaiter::await_suspend(std::coroutine_handle<> waiting) {
+  operation_.EndInChild();
+  if (operation_.call_ == nullptr) return false;
   // Kept: resume() may destroy this before it returns.
   const std::shared_ptr<internal::RemoteCall> call = operation_.call_;
   call->Then([this, waiting](const absl::Status& result) {
@@ -76,6 +89,7 @@ void RemoteOperation::Awaiter::await_suspend(std::coroutine_handle<> waiting) {
     operation_.call_ = nullptr;
     waiting.resume();
   });
+  return true;
 }
 
 // ---- RemoteMemory

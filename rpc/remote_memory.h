@@ -61,8 +61,9 @@ struct RemoteCapabilities {
 //
 // An operation whose deadline passes, or that is cancelled, before it is complete can be stopped in one way
 // only: its connection, which is one for the one-sided operations of the channel, is broken off. The result
-// follows when the NIC has let go of everything, usually within microseconds. The channel's other operations
-// on it end with Unavailable; the next one opens a new connection. Calls are not concerned.
+// follows when the NIC has let go of everything, which may take seconds: the one who waits does so beyond the
+// deadline. The channel's other operations on it end with Unavailable; the next one opens a new connection.
+// Calls are not concerned.
 class [[nodiscard]] RemoteOperation {
  public:
   RemoteOperation(RemoteOperation&& other) noexcept = default;
@@ -72,20 +73,26 @@ class [[nodiscard]] RemoteOperation {
   // is a CHECK.
   ~RemoteOperation();
 
-  // OK: complete. For a READ the bytes are there; for a WRITE they are in the owner's memory, where its
-  // processor sees them.
+  // OK: complete. For a READ the bytes are there. For a WRITE over TCP, InfiniBand or RoCE they are in
+  // the owner's memory, where its processor sees them. Over iWARP they may be on their way yet, also when a
+  // later call has been answered, which crosses another connection: they are there when a Read() through the
+  // same RemoteMemory, begun after this, has ended with OK.
   // DeadlineExceeded, Cancelled: see above. A WRITE or an atomic may have happened then.
   // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
   // FailedPrecondition: the memory was revoked, or the ticket is of an earlier run of the server: a new one
   // is needed. Unavailable: the connection was lost; the text says whether a WRITE may have happened.
-  // ResourceExhausted: the pool has no memory, or the server no room.
+  // ResourceExhausted: the pool has no memory, or the server no room; a later operation asks again.
+  // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
+  // no bytes, another sum of lengths than the local memory has, or an atomic at no multiple of 8.
   //
   // Blocks until the result is there. FailedPrecondition: in a handler or callback; the operation is
   // cancelled. (There it is a CHECK for memory of AllocateBuffer(): see the destructor.)
   absl::Status Wait();
 
   // `callback` runs once, where a callback of a call would (PendingCall::Then()). This object may be
-  // destroyed then: the operation goes on, and the memory stays in use until the callback runs.
+  // destroyed then: the operation goes on, and the memory stays in use until the callback runs. It runs here,
+  // before Then() returns, for what has no poller: an operation that was never begun, because its
+  // RemoteMemory reaches nothing or it has too many ranges; and in a child after fork().
   void Then(absl::AnyInvocable<void(const absl::Status&)> callback);
 
   // absl::Status status = co_await remote.Read(...); resumes where a callback would run. A coroutine that is
@@ -101,6 +108,8 @@ class [[nodiscard]] RemoteOperation {
   explicit RemoteOperation(absl::Status failed) : failed_(std::move(failed)) {}
 
  private:
+  void EndInChild();
+
   std::shared_ptr<internal::RemoteCall> call_;  // Null: there is a result in `failed_`, or it was taken.
   absl::Status failed_;
 };
@@ -110,7 +119,8 @@ class RemoteOperation::Awaiter {
  public:
   explicit Awaiter(RemoteOperation operation) : operation_(std::move(operation)) {}
   bool await_ready() const { return operation_.call_ == nullptr; }
-  void await_suspend(std::coroutine_handle<> waiting);
+  // False: it has failed, and the coroutine goes on at once.
+  bool await_suspend(std::coroutine_handle<> waiting);
   absl::Status await_resume() { return operation_.failed_; }
 
  private:

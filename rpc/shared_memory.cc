@@ -1,5 +1,7 @@
 #include "hawser/rpc/shared_memory.h"
 
+#include <utility>
+
 #include "hawser/base/check.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
 #include "hawser/transport/lane/lent_memory.h"
@@ -18,6 +20,11 @@ SharedMemory::~SharedMemory() { End(); }
 
 void SharedMemory::End() {
   if (memory_ == nullptr) return;
+  if (memory_->in_child()) {
+    // The lanes are the parent's: leaked.
+    new std::shared_ptr<transport::LentMemory>(std::move(memory_));
+    return;
+  }
   memory_->Revoke();
   if (memory_->is_mapped()) return;
   HAWSER_CHECK(
@@ -27,11 +34,16 @@ void SharedMemory::End() {
   memory_->AwaitUnreachable();
 }
 
-uint8_t* SharedMemory::data() const { return memory_->address(); }
+uint8_t* SharedMemory::data() const { return memory_ == nullptr ? nullptr : memory_->address(); }
 
-size_t SharedMemory::size_bytes() const { return memory_->size_bytes(); }
+size_t SharedMemory::size_bytes() const { return memory_ == nullptr ? 0 : memory_->size_bytes(); }
 
 absl::Status SharedMemory::Revoke() {
+  if (memory_ == nullptr) return absl::FailedPreconditionError("the SharedMemory was moved from");
+  if (memory_->in_child()) {
+    return absl::FailedPreconditionError(
+        "this process is a child made by fork() after the memory was shared");
+  }
   if (transport::Poller::ThisThreadHoldsOne()) {
     return internal::MisplacedWait("SharedMemory::Revoke()",
                                    ", where it would wait for itself; let another thread call it");

@@ -47,6 +47,7 @@ struct GrantOptions {
 // bytes at most, and nothing tells this process that a client has read or written. Values that change need a
 // layout of which a reader can see that it has read a mixture (a version before and behind, or a checksum).
 // Thread:   any, one at a time. The memory itself may be used by any thread.
+// After fork(): in the child it may be destroyed, which leaves the memory and the parent's clients alone.
 // Lifetime: may outlive the Server. The destructor revokes the memory. For memory of the program's own it
 //           waits, as Revoke() does, so that the program may free it then; on a poller (a handler or a
 //           callback) it would wait for itself, which is a CHECK. Memory that Share() has made goes when the
@@ -57,6 +58,7 @@ class [[nodiscard]] SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
+  // What was moved from is empty.
   uint8_t* data() const;
   size_t size_bytes() const;
   absl::Span<uint8_t> bytes() const { return {data(), size_bytes()}; }
@@ -65,7 +67,7 @@ class [[nodiscard]] SharedMemory {
   // more. Operations that clients have begun end first; their later ones fail with FailedPrecondition. The
   // connection of a client that does not answer within two seconds is ended for it, the one for one-sided
   // operations only. Grant() fails from here on. FailedPrecondition: on a poller (in a handler or callback),
-  // where it would wait for itself.
+  // where it would wait for itself; in a child after fork(); it was moved from.
   absl::Status Revoke();
 
   // For the library.

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/status.h"
+#include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
 #include "hawser/transport/clock/environment.h"
 
@@ -20,6 +21,8 @@ constexpr uint64_t kPieceBytesMax = uint64_t{1} << 20;
 
 // Work requests of one operation, a bound for its memory here.
 constexpr size_t kPiecesMax = size_t{1} << 20;
+
+absl::Status Cancelled() { return absl::CancelledError("it was cancelled"); }
 
 absl::string_view NameOf(RemoteCall::Kind kind) {
   switch (kind) {
@@ -98,6 +101,7 @@ void RemoteCall::Begin() {
 
 void RemoteCall::Start() {
   self_ = shared_from_this();
+  if (cancelled_) return OnEnd(Cancelled());
   if (timeout_ns_ <= 0) {
     return OnEnd(absl::DeadlineExceededError("the deadline had passed when it was to be sent"));
   }
@@ -162,9 +166,11 @@ void RemoteCall::Then(Callback callback) {
 }
 
 void RemoteCall::Cancel() {
-  if (done() || !carrier_->poller().usable_in_this_process()) return;
+  if (done()) return;
   carrier_->poller().Run([self = shared_from_this()] {
-    if (self->self_ != nullptr) self->carrier_->Abort(*self, absl::CancelledError("it was cancelled"));
+    // Start() may still wait for its turn on the poller.
+    self->cancelled_ = true;
+    if (self->self_ != nullptr) self->carrier_->Abort(*self, Cancelled());
   });
 }
 
@@ -213,7 +219,8 @@ void RemoteCall::RunCallback() {
     result = result_;
   }
   if (!callback) return;
-  callback(result);
+  CallUser("the callback of an operation on the memory of", carrier_->peer_address(),
+           [&] { callback(result); });
   carrier_->poller().AddAsyncInterest(-1);
 }
 

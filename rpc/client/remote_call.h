@@ -90,6 +90,9 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   // The callback does not run. CHECK: as of Wait().
   void Drop();
 
+  // A child made by fork() after it was: nothing else may be called, and it is not destroyed.
+  bool in_child() const { return !carrier_->poller().usable_in_this_process(); }
+
   // ---- On the poller, for its carrier.
 
   RemoteTicket& ticket() { return *ticket_; }
@@ -128,6 +131,7 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
 
   // ---- On the poller.
   std::shared_ptr<RemoteCall> self_;  // While it is under way.
+  bool cancelled_ = false;            // Perhaps before it began.
   transport::Timer deadline_timer_;
 };
 

@@ -49,13 +49,14 @@ absl::Status ForOperation(const absl::Status& why) {
 
 // The channel keeps it: a client that makes one RemoteMemory after the other has one lane.
 std::shared_ptr<RemoteLane> RemoteLane::Of(const std::shared_ptr<ChannelCore>& core) {
+  std::shared_ptr<RemoteLane> earlier;  // Its destructor takes the lock.
   std::shared_ptr<RemoteLane> lane;
   {
     Table& table = AllLanes();
     absl::MutexLock lock(&table.mutex);
     std::weak_ptr<RemoteLane>& known = table.lanes[core.get()];
-    lane = known.lock();
-    if (lane != nullptr && !lane->core_.expired()) return lane;
+    earlier = known.lock();
+    if (earlier != nullptr && !earlier->core_.expired()) return earlier;
     lane = std::shared_ptr<RemoteLane>(new RemoteLane(core));
     known = lane;
   }
@@ -81,8 +82,11 @@ bool RemoteLane::by_nic() const { return runtime_->scheme() != transport::kFallb
 
 std::shared_ptr<RemoteTicket> RemoteLane::NewTicket(const transport::LaneTicket& ticket) {
   return {new RemoteTicket(ticket), [self = shared_from_this()](RemoteTicket* gone) {
+            if (!self->poller_.usable_in_this_process()) {
+              new std::shared_ptr<RemoteLane>(self);  // Leaked, with the ticket.
+              return;
+            }
             std::unique_ptr<RemoteTicket> owned(gone);
-            if (!self->poller_.usable_in_this_process()) return;
             self->poller_.Run([self, owned = std::move(owned)] { self->Forget(*owned); });
           }};
 }

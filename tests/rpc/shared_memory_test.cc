@@ -10,17 +10,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/wire/background.h"
+#include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "tests/rpc/memory_probe.rpc.h"
@@ -317,6 +320,61 @@ TEST_F(SharedMemoryTest, MemoryOfTheProgramIsItsOwnAgainAfterRevokeWithOperation
   for (std::thread& writer : writers) writer.join();
   stop = true;
   EXPECT_EQ(own.find_first_not_of('c'), std::string::npos);
+}
+
+TEST_F(SharedMemoryTest, WhatWasMovedFromIsEmpty) {
+  SharedMemory moved = *std::exchange(memory_, std::nullopt);
+  SharedMemory other = std::move(moved);
+  EXPECT_EQ(moved.data(), nullptr);
+  EXPECT_EQ(moved.size_bytes(), 0u);
+  EXPECT_THAT(moved.Revoke(), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(other.size_bytes(), kBytes);
+}
+
+TEST_F(SharedMemoryTest, AnExceptionOfACallbackHarmsNoOtherOperation) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  Box<bool> thrown;
+  remote.Read(0, SpanOf(bytes)).Then([&](const absl::Status&) {
+    thrown.Put(true);
+    throw std::runtime_error("the test's");
+  });
+  EXPECT_TRUE(thrown.Take());
+  Box<absl::Status> next;
+  remote.Read(8, SpanOf(bytes)).Then([&](const absl::Status& status) { next.Put(status); });
+  EXPECT_THAT(next.Take(), IsOk());
+  EXPECT_EQ(bytes, Expected(8, 8));
+}
+
+TEST_F(SharedMemoryTest, AChildAfterForkLeavesTheMemoryToItsParent) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer has no threads after fork()";
+#endif
+  const auto channel = Connect();
+  auto remote = std::make_unique<RemoteMemory>(Reach(channel));
+  absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  std::vector<std::unique_ptr<RemoteOperation>> reads;
+  for (size_t i = 0; i < 4; ++i) {
+    reads.push_back(
+        std::make_unique<RemoteOperation>(remote->Read(1000 * i, {buffer->data() + 1000 * i, 1000})));
+  }
+  EXPECT_TRUE(InChild([&] {
+    const auto says_why = [](const absl::Status& status) {
+      return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), "fork()");
+    };
+    absl::Status called;
+    reads[1]->Then([&](const absl::Status& status) { called = status; });
+    reads[2]->Cancel();
+    const bool ended = says_why(reads[0]->Wait()) && says_why(called) && says_why(memory_->Revoke());
+    reads.clear();
+    remote.reset();
+    memory_.reset();
+    return ended;
+  }));
+  for (const auto& read : reads) EXPECT_THAT(read->Wait(), IsOk()) << "the parent was harmed";
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(buffer->data()), 4000), Expected(0, 4000));
 }
 
 TEST_F(SharedMemoryTest, RevokeInAHandlerIsRefused) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/base/fork.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/poller/poller.h"
@@ -64,6 +65,8 @@ class LentMemory final : public std::enable_shared_from_this<LentMemory> {
   bool is_mapped() const { return mapped_; }
   uint8_t* address() const { return address_; }
   size_t size_bytes() const { return size_bytes_; }
+  // This is a child made by fork() after it: nothing else may be called, and it is not destroyed.
+  bool in_child() const { return fork_mark_.in_child(); }
   bool revoked() const;
   // How many lanes lend it.
   size_t lane_count() const;
@@ -96,6 +99,7 @@ class LentMemory final : public std::enable_shared_from_this<LentMemory> {
   uint8_t* const address_;
   const size_t size_bytes_;
   Environment& environment_;
+  const ForkMark fork_mark_;
   bool mapped_ = false;  // Map() has made it.
   mutable absl::Mutex mutex_;
   absl::CondVar left_;
