@@ -17,7 +17,7 @@ namespace {
 
 using Kind = internal::RemoteCall::Kind;
 
-constexpr uint64_t kTicketBytesMax = std::numeric_limits<uint32_t>::max();
+constexpr uint64_t kTicketBytesMax = transport::kLaneBytesMax;
 
 absl::Status InChild() {
   return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");

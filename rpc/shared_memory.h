@@ -31,7 +31,7 @@ constexpr Access operator|(Access one, Access other) {
 // Which part of a SharedMemory a client gets, and for what.
 struct GrantOptions {
   uint64_t offset = 0;
-  // Bytes: 1 to 2^32 - 1. By default all that follows `offset`.
+  // Bytes: 1 to 2^31; more memory is granted in parts. By default all that follows `offset`.
   uint64_t length = std::numeric_limits<uint64_t>::max();
   Access access = Access::kRead;
 };

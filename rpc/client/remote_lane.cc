@@ -103,7 +103,10 @@ void RemoteLane::Start(RemoteCall& call) {
   const absl::StatusOr<transport::Lane*> lane = LaneNow();
   if (!lane.ok()) return call.OnEnd(ForOperation(lane.status()));
   RemoteTicket& ticket = call.ticket();
-  if (ticket.lane_number != lane_number_) {
+  const bool is_open = ticket.lane_number == lane_number_;
+  const bool lacks_room = is_open && (*lane)->LacksRoom(ticket.handle);
+  if (lacks_room) (*lane)->Close(ticket.handle);
+  if (!is_open || lacks_room) {
     ticket.handle = (*lane)->Open(ticket.ticket);
     ticket.lane_number = lane_number_;
   }

@@ -27,9 +27,10 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
     return absl::OutOfRangeError(absl::StrCat("a grant of ", length, " bytes at offset ", offset,
                                               " is beyond the ", size, " bytes of the memory"));
   }
-  if (length == 0 || length > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a grant of ", length, " bytes: 1 to 4294967295 are possible; grant it in parts"));
+  if (length == 0 || length > transport::kLaneBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a grant of ", length, " bytes: 1 to ",
+                                                   transport::kLaneBytesMax,
+                                                   " are possible; grant it in parts"));
   }
   if (access == 0 || (access & ~transport::kLaneAccessAll) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a grant for access ", access, ", which there is not"));

@@ -26,6 +26,7 @@
 #include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/lane/lane_server.h"
 #include "tests/rpc/memory_probe.rpc.h"
 #include "tests/rpc/probe.h"
 
@@ -230,7 +231,7 @@ TEST_F(SharedMemoryTest, AForgedTicketIsDenied) {
               HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(forge([](Builder ticket) { ticket.setLength(0); }),
               HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(forge([](Builder ticket) { ticket.setLength(uint64_t{1} << 32); }),
+  EXPECT_THAT(forge([](Builder ticket) { ticket.setLength((uint64_t{1} << 31) + 1); }),
               HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(forge([](Builder ticket) { ticket.setOwner(ticket.getOwner() + 1); }),
               HasCode(absl::StatusCode::kFailedPrecondition));
@@ -320,6 +321,21 @@ TEST_F(SharedMemoryTest, MemoryOfTheProgramIsItsOwnAgainAfterRevokeWithOperation
   for (std::thread& writer : writers) writer.join();
   stop = true;
   EXPECT_EQ(own.find_first_not_of('c'), std::string::npos);
+}
+
+TEST_F(SharedMemoryTest, ATicketForWhichThereWasNoRoomIsGoodOnceThereIs) {
+  const auto channel = Connect();
+  std::vector<RemoteMemory> remotes;
+  std::string bytes(8, '\0');
+  for (uint64_t i = 0; i <= transport::LaneServer::kHandlesMax; ++i) remotes.push_back(Reach(channel, i, 8));
+  for (size_t i = 0; i < transport::LaneServer::kHandlesMax; ++i) {
+    ASSERT_THAT(remotes[i].Read(0, SpanOf(bytes)).Wait(), IsOk());
+  }
+  RemoteMemory last = std::move(remotes.back());
+  EXPECT_THAT(last.Read(0, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kResourceExhausted));
+  remotes.clear();
+  EXPECT_THAT(last.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  EXPECT_EQ(bytes, Expected(transport::LaneServer::kHandlesMax, 8));
 }
 
 TEST_F(SharedMemoryTest, WhatWasMovedFromIsEmpty) {

@@ -137,6 +137,19 @@ TEST_F(HostileRequesterTest, AReadAfterTheCloseReadsNothing) {
   EXPECT_EQ(peer_.readable()[0], 0);
 }
 
+TEST_F(HostileRequesterTest, WhatItGivesBackBuysNoTimeForTheRest) {
+  EXPECT_EQ(Ask(Message(Kind::kOpen, 1)).kind, Kind::kOpened);
+  EXPECT_EQ(Ask(Message(Kind::kOpen, 2)).kind, Kind::kOpened);
+  const size_t before = peer_.received().size();
+  lender_->memory->Revoke();
+  EXPECT_TRUE(world_.RunUntil([&] { return peer_.received().size() == before + 2; }));
+  world_.clock.Advance(absl::Milliseconds(1900));
+  EXPECT_EQ(Ask(Message(Kind::kClose, 1)).kind, Kind::kClosed);
+  EXPECT_EQ(lender_->gone, 0);
+  world_.clock.Advance(absl::Milliseconds(200));
+  EXPECT_TRUE(LaneEnds());
+}
+
 TEST_F(HostileRequesterTest, AFloodOfRequestsIsBounded) {
   for (uint32_t handle = 0; handle < 300; ++handle) peer_.Send(Encode(Message(Kind::kOpen, handle)));
   world_.Settle();
@@ -201,6 +214,32 @@ TEST_F(HostileOwnerTest, OneThatLiesAboutTheLengthLosesTheLane) {
 TEST_F(HostileOwnerTest, AnAnswerForAnotherHandleEndsTheLane) {
   peer_.Send(Encode(Message(Kind::kOpened, handle_ + 1)));
   EXPECT_TRUE(LaneEnds());
+}
+
+TEST_F(HostileOwnerTest, OneThatAnswersNothingLosesTheLane) {
+  world_.clock.Advance(absl::Seconds(9));
+  world_.Settle();
+  EXPECT_FALSE(gone_.has_value());
+  world_.clock.Advance(absl::Seconds(2));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_CODE(*read_.result, kUnavailable);
+}
+
+// Eight are sent. One of the others is dropped here, and the next one goes in its place.
+TEST_F(HostileOwnerTest, AnOpenThatWasNotSentIsDropped) {
+  std::vector<uint32_t> handles;
+  world_.OnClient([&] {
+    for (uint32_t i = 0; i < kLaneRequestsMax + 1; ++i) {
+      handles.push_back(lane_->Open({7, 1, 0, kBytes, kLaneRead, {}}));
+    }
+    lane_->Close(handles[kLaneRequestsMax - 1]);
+  });
+  EXPECT_TRUE(world_.RunUntil([this] { return peer_.received().size() == kLaneRequestsMax; }));
+  peer_.Send(Encode(Message(Kind::kRefused, handle_)));
+  EXPECT_TRUE(world_.RunUntil([this] { return peer_.received().size() == kLaneRequestsMax + 1; }));
+  const std::string& last = peer_.received().back();
+  EXPECT_EQ(DecodeLaneMessage({reinterpret_cast<const uint8_t*>(last.data()), last.size()})->handle,
+            handles[kLaneRequestsMax]);
 }
 
 TEST_F(HostileOwnerTest, ASecondAnswerEndsTheLane) {

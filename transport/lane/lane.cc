@@ -23,6 +23,9 @@ fabric::Opcode OpcodeOf(LaneOperation::Kind kind) {
   return fabric::Opcode::kRead;
 }
 
+// How long an owner that is asked may answer nothing. A handler that holds its poller is the usual cause.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
+
 template <typename Queue>
 void RemoveFrom(Queue& queue, LaneOperation* operation) {
   queue.erase(std::remove(queue.begin(), queue.end(), operation), queue.end());
@@ -34,11 +37,19 @@ Lane::Lane(Poller& poller, const Target& target, Owner& owner)
     : LaneEnd(poller),
       owner_(owner),
       opening_(poller, target, *this),
-      connect_timer_([this] { OnNotOpened(absl::UnavailableError("no answer in time")); }) {
+      connect_timer_([this] { OnNotOpened(absl::UnavailableError("no answer in time")); }),
+      answer_timer_([this] {
+        End(absl::UnavailableError(absl::StrCat("the owner ", peer(),
+                                                " has answered nothing on its lane for ",
+                                                absl::FormatDuration(kAnswerTimeout))));
+      }) {
   set_peer(target.address);
 }
 
-Lane::~Lane() { poller().timers().Cancel(connect_timer_); }
+Lane::~Lane() {
+  poller().timers().Cancel(connect_timer_);
+  poller().timers().Cancel(answer_timer_);
+}
 
 absl::StatusOr<Lane*> Lane::Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
                                  Owner& owner) {
@@ -106,7 +117,19 @@ void Lane::Close(uint32_t number) {
   } else if (handle.stage == Stage::kOpen) {
     handle.stage = Stage::kRevoked;
     CloseIfUnused(number, handle);
+  } else if (handle.stage == Stage::kOpening) {
+    const auto asks = std::find_if(to_ask_.begin(), to_ask_.end(),
+                                   [&](const LaneMessage& each) { return each.handle == number; });
+    if (asks == to_ask_.end()) return;  // Its answer follows.
+    to_ask_.erase(asks);
+    handles_.erase(found);
   }
+}
+
+bool Lane::LacksRoom(uint32_t number) const {
+  const auto found = handles_.find(number);
+  return found != handles_.end() && found->second->stage == Stage::kUseless &&
+         absl::IsResourceExhausted(found->second->why);
 }
 
 void Lane::Ask(LaneMessage message) {
@@ -116,11 +139,16 @@ void Lane::Ask(LaneMessage message) {
 
 void Lane::AskNext() {
   while (was_ready_ && !ending() && !to_ask_.empty() && unanswered_ < kLaneRequestsMax) {
-    ++unanswered_;
+    if (unanswered_++ == 0) SetAnswerTimer();
     const LaneMessage message = std::move(to_ask_.front());
     to_ask_.pop_front();
     SendMessage(message);
   }
+}
+
+void Lane::SetAnswerTimer() {
+  poller().timers().Set(answer_timer_,
+                        unanswered_ == 0 ? kNever : After(poller().environment().NowNs(), kAnswerTimeout));
 }
 
 void Lane::OnMessage(const LaneMessage& message) {
@@ -130,7 +158,10 @@ void Lane::OnMessage(const LaneMessage& message) {
                        message.kind == LaneMessage::Kind::kClosed;
   const auto found = handles_.find(message.handle);
   if (answers && unanswered_ == 0) return broken("it answers what was not asked");
-  if (answers) --unanswered_;
+  if (answers) {
+    --unanswered_;
+    SetAnswerTimer();
+  }
   if (found == handles_.end()) return broken(absl::StrCat("there is no handle ", message.handle));
   Handle& handle = *found->second;
   switch (message.kind) {
@@ -370,6 +401,7 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
 
 void Lane::OnEnding() {
   poller().timers().Cancel(connect_timer_);
+  poller().timers().Cancel(answer_timer_);
   opening_.Stop();
   to_ask_.clear();
   // Of which nothing is posted.

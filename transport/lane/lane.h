@@ -58,6 +58,8 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   uint32_t Open(const LaneTicket& ticket);
   // No operation on `handle` follows; none is in flight.
   void Close(uint32_t handle);
+  // The owner had no room for it, and may have some by now. It is opened again under another handle.
+  bool LacksRoom(uint32_t handle) const;
 
   // Begins it, or queues it. It ends with OnEnd() or goes back with Owner::OnUnsent(), later.
   void Start(LaneOperation& operation, uint32_t handle);
@@ -92,6 +94,7 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
 
   void Ask(LaneMessage message);
   void AskNext();
+  void SetAnswerTimer();
   void OnOpened(const LaneMessage& message, Handle& handle);
   void Refuse(uint32_t number, const absl::Status& why);
   void CloseIfUnused(uint32_t number, Handle& handle);
@@ -130,6 +133,7 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   std::deque<LaneOperation*> ready_;  // Pieces of them may be posted, in turn.
   std::deque<Posted> posted_;
   Timer connect_timer_;
+  Timer answer_timer_;  // While requests are unanswered, from the newest answer on.
 };
 
 }  // namespace hawser::transport

@@ -1,6 +1,6 @@
 #include "hawser/transport/lane/lane_server.h"
 
-#include <limits>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,8 +14,8 @@ namespace {
 // How long an accepted peer may take to finish the handshake.
 constexpr absl::Duration kAcceptTimeout = absl::Seconds(5);
 
-// How long a peer may take to finish the operations on memory that is revoked. Over a network that works, it
-// takes a round trip.
+// How long a peer may take to finish the operations on memory that is revoked, from the revocation on. Over a
+// network that works, it takes a round trip.
 constexpr absl::Duration kRevokeTimeout = absl::Seconds(2);
 
 // `bits`: one at least.
@@ -124,7 +124,7 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
   absl::StatusOr<std::shared_ptr<LentMemory>> memory = owner_->OnTicket(ticket);
   if (!memory.ok()) return memory.status();
   const uint64_t size = (*memory)->size_bytes();
-  if (ticket.length == 0 || ticket.length > std::numeric_limits<uint32_t>::max() || ticket.offset > size ||
+  if (ticket.length == 0 || ticket.length > kLaneBytesMax || ticket.offset > size ||
       ticket.length > size - ticket.offset) {
     return absl::OutOfRangeError("the ticket is for a range that is not in the memory");
   }
@@ -139,7 +139,7 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
     (*memory)->Leave(as_lender_);
     return granted.status();
   }
-  handles_[message.handle] = {*std::move(memory), granted->rkey, Stage::kGranted};
+  handles_[message.handle] = {*std::move(memory), granted->rkey};
   LaneMessage opened;
   opened.kind = LaneMessage::Kind::kOpened;
   opened.address = granted->address;
@@ -155,13 +155,9 @@ void LaneServer::Close(uint32_t number) {
     return EndBecauseBroken(absl::StrCat("handle ", number, " is not open"));
   }
   Handle& handle = found->second;
-  if (handle.stage == Stage::kToldRevoked) {
-    --told_;
-    // The others have as long from here on: the peer answers.
-    poller().timers().Set(revoke_timer_,
-                          told_ == 0 ? kNever : After(poller().environment().NowNs(), kRevokeTimeout));
-  }
+  if (handle.stage == Stage::kToldRevoked) --told_;
   handle.stage = Stage::kEnding;
+  SetRevokeTimer();
   ++revoking_;
   RevokeGrant(handle.rkey, number);
   AskToClose();
@@ -185,10 +181,23 @@ void LaneServer::OnRevoked(uint32_t number) {
 void LaneServer::Revoke(const LentMemory& memory) {
   poller().AssertHeld();
   if (ending()) return;
-  for (const auto& [number, handle] : handles_) {
-    if (handle.memory.get() == &memory && handle.stage == Stage::kGranted) to_revoke_.push_back(number);
+  for (auto& [number, handle] : handles_) {
+    if (handle.memory.get() != &memory || handle.stage != Stage::kGranted) continue;
+    if (handle.close_by_ns != kNever) continue;  // It waits already.
+    handle.close_by_ns = After(poller().environment().NowNs(), kRevokeTimeout);
+    to_revoke_.push_back(number);
   }
+  SetRevokeTimer();
   AskToClose();
+}
+
+// The peer gets no more time by what it gives back meanwhile.
+void LaneServer::SetRevokeTimer() {
+  int64_t by_ns = kNever;
+  for (const auto& [number, handle] : handles_) {
+    if (handle.stage != Stage::kEnding) by_ns = std::min(by_ns, handle.close_by_ns);
+  }
+  poller().timers().Set(revoke_timer_, by_ns);
 }
 
 void LaneServer::AskToClose() {
@@ -199,9 +208,7 @@ void LaneServer::AskToClose() {
     // The peer may have closed it meanwhile.
     if (found == handles_.end() || found->second.stage != Stage::kGranted) continue;
     found->second.stage = Stage::kToldRevoked;
-    if (told_++ == 0) {
-      poller().timers().Set(revoke_timer_, After(poller().environment().NowNs(), kRevokeTimeout));
-    }
+    ++told_;
     LaneMessage revoke;
     revoke.kind = LaneMessage::Kind::kRevoke;
     revoke.handle = number;

@@ -51,6 +51,7 @@ class LaneServer final : public LaneEnd, Lender {
     std::shared_ptr<LentMemory> memory;
     uint32_t rkey = 0;
     Stage stage = Stage::kGranted;
+    int64_t close_by_ns = kNever;  // By which the peer closes it. Set when it is revoked.
   };
 
   LaneServer(std::shared_ptr<Runtime> runtime, Poller& poller, std::shared_ptr<Owner> owner);
@@ -59,6 +60,7 @@ class LaneServer final : public LaneEnd, Lender {
   absl::StatusOr<LaneMessage> Grant(const LaneMessage& message);
   void Close(uint32_t handle);
   void AskToClose();
+  void SetRevokeTimer();
   void OnRevokeTimer();
   void LeaveAll();
 
@@ -82,7 +84,7 @@ class LaneServer final : public LaneEnd, Lender {
   size_t revoking_ = 0;             // Of them, in kEnding.
   std::deque<uint32_t> to_revoke_;  // Of which the peer has not been told.
   uint32_t told_ = 0;               // Handles in kToldRevoked.
-  Timer revoke_timer_;              // The peer should have answered.
+  Timer revoke_timer_;              // The peer should have closed the one that is due first.
   Timer accept_timer_;
 };
 
