@@ -9,23 +9,6 @@
 namespace hawser::transport {
 namespace {
 
-fabric::Opcode OpcodeOf(LaneOperation::Kind kind) {
-  switch (kind) {
-    case LaneOperation::Kind::kRead:
-      return fabric::Opcode::kRead;
-    case LaneOperation::Kind::kWrite:
-      return fabric::Opcode::kWrite;
-    case LaneOperation::Kind::kCompareSwap:
-      return fabric::Opcode::kCompareSwap;
-    case LaneOperation::Kind::kFetchAdd:
-      return fabric::Opcode::kFetchAdd;
-  }
-  return fabric::Opcode::kRead;
-}
-
-// How long an owner that is asked may answer nothing. A handler that holds its poller is the usual cause.
-constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
-
 template <typename Queue>
 void RemoveFrom(Queue& queue, LaneOperation* operation) {
   queue.erase(std::remove(queue.begin(), queue.end(), operation), queue.end());
@@ -38,18 +21,16 @@ Lane::Lane(Poller& poller, const Target& target, Owner& owner)
       owner_(owner),
       opening_(poller, target, *this),
       connect_timer_([this] { OnNotOpened(absl::UnavailableError("no answer in time")); }),
-      answer_timer_([this] {
-        End(absl::UnavailableError(absl::StrCat("the owner ", peer(),
-                                                " has answered nothing on its lane for ",
-                                                absl::FormatDuration(kAnswerTimeout))));
-      }) {
+      requests_(
+          poller, [this](const LaneMessage& message) { SendMessage(message); },
+          [this] {
+            End(absl::UnavailableError(absl::StrCat("the owner ", peer(), " has answered nothing for ",
+                                                    absl::FormatDuration(LaneRequests::kAnswerTimeout))));
+          }) {
   set_peer(target.address);
 }
 
-Lane::~Lane() {
-  poller().timers().Cancel(connect_timer_);
-  poller().timers().Cancel(answer_timer_);
-}
+Lane::~Lane() { poller().timers().Cancel(connect_timer_); }
 
 absl::StatusOr<Lane*> Lane::Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
                                  Owner& owner) {
@@ -89,7 +70,7 @@ void Lane::OnEstablished(absl::string_view private_data) {
   was_ready_ = true;
   BecomeReady();
   owner_.OnLaneReady();
-  AskNext();
+  if (!ending()) requests_.Start();
 }
 
 // ---- Tickets
@@ -103,7 +84,7 @@ uint32_t Lane::Open(const LaneTicket& ticket) {
   open.kind = LaneMessage::Kind::kOpen;
   open.handle = number;
   open.ticket = ticket;
-  Ask(std::move(open));
+  requests_.Add(std::move(open));
   return number;
 }
 
@@ -117,11 +98,7 @@ void Lane::Close(uint32_t number) {
   } else if (handle.stage == Stage::kOpen) {
     handle.stage = Stage::kRevoked;
     CloseIfUnused(number, handle);
-  } else if (handle.stage == Stage::kOpening) {
-    const auto asks = std::find_if(to_ask_.begin(), to_ask_.end(),
-                                   [&](const LaneMessage& each) { return each.handle == number; });
-    if (asks == to_ask_.end()) return;  // Its answer follows.
-    to_ask_.erase(asks);
+  } else if (handle.stage == Stage::kOpening && requests_.Drop(number)) {
     handles_.erase(found);
   }
 }
@@ -132,36 +109,13 @@ bool Lane::LacksRoom(uint32_t number) const {
          absl::IsResourceExhausted(found->second->why);
 }
 
-void Lane::Ask(LaneMessage message) {
-  to_ask_.push_back(std::move(message));
-  AskNext();
-}
-
-void Lane::AskNext() {
-  while (was_ready_ && !ending() && !to_ask_.empty() && unanswered_ < kLaneRequestsMax) {
-    if (unanswered_++ == 0) SetAnswerTimer();
-    const LaneMessage message = std::move(to_ask_.front());
-    to_ask_.pop_front();
-    SendMessage(message);
-  }
-}
-
-void Lane::SetAnswerTimer() {
-  poller().timers().Set(answer_timer_,
-                        unanswered_ == 0 ? kNever : After(poller().environment().NowNs(), kAnswerTimeout));
-}
-
 void Lane::OnMessage(const LaneMessage& message) {
   const auto broken = [&](absl::string_view what) { EndBecauseBroken(what); };
   const bool answers = message.kind == LaneMessage::Kind::kOpened ||
                        message.kind == LaneMessage::Kind::kRefused ||
                        message.kind == LaneMessage::Kind::kClosed;
   const auto found = handles_.find(message.handle);
-  if (answers && unanswered_ == 0) return broken("it answers what was not asked");
-  if (answers) {
-    --unanswered_;
-    SetAnswerTimer();
-  }
+  if (answers && !requests_.TakeAnswer()) return broken("it answers what was not asked");
   if (found == handles_.end()) return broken(absl::StrCat("there is no handle ", message.handle));
   Handle& handle = *found->second;
   switch (message.kind) {
@@ -194,7 +148,7 @@ void Lane::OnMessage(const LaneMessage& message) {
     default:
       return broken("it sent what only a requester sends");
   }
-  AskNext();
+  requests_.SendNext();
 }
 
 void Lane::OnOpened(const LaneMessage& message, Handle& handle) {
@@ -243,7 +197,7 @@ void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
   LaneMessage close;
   close.kind = LaneMessage::Kind::kClose;
   close.handle = number;
-  Ask(std::move(close));
+  requests_.Add(std::move(close));
 }
 
 // ---- Operations
@@ -299,16 +253,7 @@ bool Lane::PostSome(LaneOperation& operation) {
   Handle& handle = *handles_.find(operation.handle_)->second;
   std::array<fabric::SendWorkRequest, kPostedMax> requests;
   count = std::min(count, requests.size());
-  for (size_t i = 0; i < count; ++i) {
-    const LaneOperation::Piece& piece = operation.pieces[operation.posted_ + i];
-    requests[i].opcode = OpcodeOf(operation.kind);
-    requests[i].signaled = i + 1 == count;
-    requests[i].sges = {&piece.local, 1};
-    requests[i].remote_address = handle.address + piece.offset;
-    requests[i].rkey = handle.rkey;
-    requests[i].compare_add = operation.compare_add;
-    requests[i].swap = operation.swap;
-  }
+  operation.FillIn({requests.data(), count}, operation.posted_, handle.address, handle.rkey);
   Posted posted{0, &operation, static_cast<uint32_t>(count)};
   // If that fails, the lane is ending, and has done with the operation what it does with every one.
   if (!PostWork(absl::MakeSpan(requests.data(), count), posted.last).ok()) return false;
@@ -346,13 +291,7 @@ void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
   for (const Posted& posted : posted_) {
     if (posted.last < number) continue;
     if (posted.last - posted.pieces + 1 <= number) {
-      posted.operation->result_ =
-          status == fabric::CompletionStatus::kRemoteAccessError
-              ? absl::FailedPreconditionError(
-                    absl::StrCat("the owner refuses the memory: it was revoked, or the owner has ended (",
-                                 Describe(status), ")", posted.operation->PartlyDone()))
-              : absl::UnavailableError(
-                    absl::StrCat("it failed: ", Describe(status), posted.operation->PartlyDone()));
+      posted.operation->result_ = posted.operation->FailedWith(status);
     }
     return;
   }
@@ -401,9 +340,8 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
 
 void Lane::OnEnding() {
   poller().timers().Cancel(connect_timer_);
-  poller().timers().Cancel(answer_timer_);
   opening_.Stop();
-  to_ask_.clear();
+  requests_.Stop();
   // Of which nothing is posted.
   std::deque<LaneOperation*> unsent;
   for (LaneOperation* operation : std::exchange(ready_, {})) {

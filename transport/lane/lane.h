@@ -16,6 +16,7 @@
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_opening.h"
 #include "hawser/transport/lane/lane_operation.h"
+#include "hawser/transport/lane/lane_requests.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/wire/handshake.h"
 
@@ -92,9 +93,6 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
 
   Lane(Poller& poller, const Target& target, Owner& owner);
 
-  void Ask(LaneMessage message);
-  void AskNext();
-  void SetAnswerTimer();
   void OnOpened(const LaneMessage& message, Handle& handle);
   void Refuse(uint32_t number, const absl::Status& why);
   void CloseIfUnused(uint32_t number, Handle& handle);
@@ -128,12 +126,10 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   bool was_ready_ = false;
   uint32_t next_handle_ = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Handle>> handles_;
-  uint32_t unanswered_ = 0;  // Requests.
-  std::deque<LaneMessage> to_ask_;
   std::deque<LaneOperation*> ready_;  // Pieces of them may be posted, in turn.
   std::deque<Posted> posted_;
   Timer connect_timer_;
-  Timer answer_timer_;  // While requests are unanswered, from the newest answer on.
+  LaneRequests requests_;
 };
 
 }  // namespace hawser::transport

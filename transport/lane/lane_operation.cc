@@ -3,6 +3,46 @@
 #include "absl/strings/str_cat.h"
 
 namespace hawser::transport {
+namespace {
+
+fabric::Opcode OpcodeOf(LaneOperation::Kind kind) {
+  switch (kind) {
+    case LaneOperation::Kind::kRead:
+      return fabric::Opcode::kRead;
+    case LaneOperation::Kind::kWrite:
+      return fabric::Opcode::kWrite;
+    case LaneOperation::Kind::kCompareSwap:
+      return fabric::Opcode::kCompareSwap;
+    case LaneOperation::Kind::kFetchAdd:
+      return fabric::Opcode::kFetchAdd;
+  }
+  return fabric::Opcode::kRead;
+}
+
+}  // namespace
+
+void LaneOperation::FillIn(absl::Span<fabric::SendWorkRequest> requests, size_t first, uint64_t address,
+                           uint32_t rkey) const {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Piece& piece = pieces[first + i];
+    requests[i].opcode = OpcodeOf(kind);
+    requests[i].signaled = i + 1 == requests.size();
+    requests[i].sges = {&piece.local, 1};
+    requests[i].remote_address = address + piece.offset;
+    requests[i].rkey = rkey;
+    requests[i].compare_add = compare_add;
+    requests[i].swap = swap;
+  }
+}
+
+absl::Status LaneOperation::FailedWith(fabric::CompletionStatus status) const {
+  if (status != fabric::CompletionStatus::kRemoteAccessError) {
+    return absl::UnavailableError(absl::StrCat("it failed: ", fabric::Describe(status), PartlyDone()));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the owner refuses the memory: it was revoked, or the owner has ended (",
+                   fabric::Describe(status), ")", PartlyDone()));
+}
 
 absl::Status LaneOperation::CheckAgainst(const LaneTicket& ticket) const {
   const uint8_t needed = is_atomic() ? kLaneAtomic : changes() ? kLaneWrite : kLaneRead;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/lane/lane_message.h"
 
@@ -43,6 +44,11 @@ class LaneOperation {
   // OutOfRange, PermissionDenied, InvalidArgument: what `ticket` gives does not allow it. A lane posts
   // nothing then, which would end it.
   absl::Status CheckAgainst(const LaneTicket& ticket) const;
+  // Makes `requests` those of its pieces from number `first` on; the last one is signaled.
+  void FillIn(absl::Span<fabric::SendWorkRequest> requests, size_t first, uint64_t address,
+              uint32_t rkey) const;
+  // What it ends with when a work request of it has failed.
+  absl::Status FailedWith(fabric::CompletionStatus status) const;
   // For the text of an error, once something of it was posted.
   absl::string_view PartlyDone() const {
     return changes() ? "; it may have been written, in whole or in part" : "";

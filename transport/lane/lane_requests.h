@@ -1,0 +1,54 @@
+#ifndef HAWSER_TRANSPORT_LANE_LANE_REQUESTS_H_
+#define HAWSER_TRANSPORT_LANE_LANE_REQUESTS_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+#include "hawser/transport/clock/timer.h"
+#include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/poller/poller.h"
+
+namespace hawser::transport {
+
+// What a requester asks the owner: kLaneRequestsMax at a time, and not for ever.
+// Thread:   on the poller.
+// Lifetime: part of its Lane.
+class LaneRequests final {
+ public:
+  // How long the owner may answer nothing. A handler that holds its poller is the usual cause.
+  static constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
+
+  // `send` sends one; `on_silence` runs when the owner has answered nothing for so long.
+  LaneRequests(Poller& poller, absl::AnyInvocable<void(const LaneMessage&)> send,
+               absl::AnyInvocable<void()> on_silence);
+  ~LaneRequests() { Stop(); }
+
+  // The lane is up. What was added before is sent.
+  void Start();
+  // Sends it, now or later.
+  void Add(LaneMessage message);
+  // True: the one of `handle` was not sent, and will not be.
+  bool Drop(uint32_t handle);
+  // False: nothing was asked.
+  bool TakeAnswer();
+  // After an answer.
+  void SendNext();
+  // Nothing is sent any more, and `on_silence` does not run.
+  void Stop();
+
+ private:
+  void SetTimer();
+
+  Poller& poller_;
+  absl::AnyInvocable<void(const LaneMessage&)> send_;
+  bool sends_ = false;
+  uint32_t unanswered_ = 0;
+  std::deque<LaneMessage> waiting_;
+  Timer timer_;  // While there are unanswered ones, from the newest answer on.
+};
+
+}  // namespace hawser::transport
+
+#endif  // HAWSER_TRANSPORT_LANE_LANE_REQUESTS_H_
