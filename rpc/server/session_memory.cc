@@ -59,7 +59,12 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
     return absl::ResourceExhaustedError(
         absl::StrCat("this client has ", given_.size(), " tickets for shared memory"));
   }
-  if (absl::Status counted = regions_->AddTicket(host_); !counted.ok()) return counted;
+  absl::Status counted = regions_->AddTicket(host_);
+  if (!counted.ok()) {
+    ForgetRevoked();
+    counted = regions_->AddTicket(host_);
+  }
+  if (!counted.ok()) return counted;
   regions_->environment().FillRandom(absl::MakeSpan(ticket.key));
   given_[ticket.key] = {ticket, memory};
   keys_[what] = ticket.key;

@@ -35,6 +35,7 @@ struct FabricUnderTest {
     bool rkeys_are_for_everybody = false;  // No windows: an rkey is good for every queue pair of the process.
     bool rnr_is_not_waited_for = false;    // iWARP has no RNR: a SEND without a receive ends the connection.
     bool read_has_one_sge = false;         // iWARP
+    bool a_read_may_cut_a_word = false;    // iWARP: packets end anywhere, and each is filled at its own time.
     bool requester_is_not_told = false;  // siw: a refused READ or WRITE ends the connection, and that is all.
     bool refusals_overtake_reads = false;      // siw: a refusal drops the READ answers that wait before it.
     bool dialer_is_not_told_depths = false;    // erdma: its driver leaves the READ depths out of the answer.

@@ -24,6 +24,7 @@ class NoAtomicsTest : public FabricContract {};
 HAWSER_INSTANTIATE(NoAtomicsTest, WhereNot(&FabricUnderTest::atomics));
 
 HAWSER_SUITE(SeveralRightsTest);
+HAWSER_SUITE_WITHOUT(WholeWordsTest, a_read_may_cut_a_word);
 
 // One word of the endpoint's memory.
 uint64_t Word(Endpoint& endpoint, size_t offset) {
@@ -308,7 +309,7 @@ TEST_P(SeveralRightsTest, AChainOfReadsIsDoneWhenItsLastIs) {
 }
 
 // Its owner writes them again and again while they cross. Each word has the same byte eight times.
-TEST_P(SeveralRightsTest, AWordThatIsReadIsWholeThoughItsOwnerChangesIt) {
+TEST_P(WholeWordsTest, AWordThatIsReadIsWholeThoughItsOwnerChangesIt) {
   const uint32_t kBytes = GetParam().emulated ? 40'000 : 400'000;
   auto [a, b] = world_.Connect({}, kBytes);
   const Granted granted = b.Grant(b.At(0, kBytes), Access::kReadRepeatedly);

@@ -141,6 +141,7 @@ std::vector<FabricUnderTest> FabricsUnderTest() {
         absl::StartsWith(stands_in_for != nullptr ? stands_in_for : device->name(), "erdma");
     shortcomings.rnr_is_not_waited_for = device->iwarp();
     shortcomings.read_has_one_sge = device->iwarp() || device->attr().max_sge_rd == 1;
+    shortcomings.a_read_may_cut_a_word = device->iwarp();
     if (absl::StartsWith(device->name(), "siw")) {
       shortcomings.connections_max = 30;
       one->emulated = true;
