@@ -22,6 +22,9 @@ fake() {
   chmod +x "$tmp/bin/$1"
 }
 
+# What a fake Bazel says of the folder of its output.
+says_where='[[ " $* " != *" info output_path "* ]] || { echo "'$tmp'/home/out"; exit; }; '
+
 # A machine that has the guests' kernel, and every package except those named. $tmp/workspace is one that
 # uses Hawser. Bazel says that each target needs $needed.
 machine() {
@@ -40,7 +43,7 @@ machine() {
     done
     exit $status'
   fake apt-get ''
-  fake bazel '[[ " $* " != *" query "* ]] || { printf "%s\n" '"${needed-//third_party/guest_kernel:vmlinux}"'; exit; }; echo "in $PWD" >>"'"$tmp"'/calls"'
+  fake bazel "$says_where"'[[ " $* " != *" query "* ]] || { printf "%s\n" '"${needed-//third_party/guest_kernel:vmlinux}"'; exit; }; echo "in $PWD" >>"'"$tmp"'/calls"'
   fake id 'echo 0'
   fake env 'echo "env $1" >/dev/null; shift; exec "$@"'
   fake sudo 'exec "$@"'
@@ -53,7 +56,7 @@ machine() {
 run() {
   status=0
   output=$(cd "${from:-$tmp/checkout}" && HOME=$tmp/home XDG_CACHE_HOME='' HAWSER_CACHE=${cache:-0} PATH=$tmp/bin "$bash" "$bazelw" "$@" 2>&1) || status=$?
-  calls=$(grep -vE '^(dpkg-query|df|id|env|bazel.* query) ' "$tmp/calls" || true)
+  calls=$(grep -vE '^(dpkg-query|df|id|env|bazel.* query|bazel.* info) ' "$tmp/calls" || true)
 }
 
 machine
@@ -251,7 +254,7 @@ cached_machine() {
   for program in awk cat find grep mkdir rm sha256sum sort touch uname xargs; do ln -s "$(command -v "$program")" "$tmp/bin/"; done
   fake dpkg-query 'for name in "${@:3}"; do echo "$name=installed"; done; echo '"${version:-1}"
   # Bazel sees what was exported to it, too.
-  fake bazel 'echo "exported $HAWSER_BAZEL_OPTIONS" >>"'"$tmp"'/calls"'
+  fake bazel "$says_where"'echo "exported $HAWSER_BAZEL_OPTIONS" >>"'"$tmp"'/calls"'
 }
 folder=$tmp/home/.cache/hawser/bazel
 key() { sed -nE "s/^bazel .* --action_env=HAWSER_SYSTEM=([0-9a-f]{16}) .*/\1/p" <<<"$calls"; }
@@ -347,6 +350,12 @@ run test //x
 check 'and go when one has changed' is "$(links)" 'server.runfiles/_virtual_includes'
 check 'nothing is printed' is "$status-$output" 0-
 rm "$tmp/checkout/bazel-out"
+link server
+touch --date='+2 minutes' "$rules"
+run build //x
+check 'a new checkout has none of one that was in its place' is "$(links)" 'server.runfiles/_virtual_includes'
+check 'without a word' is "$status-$output" 0-
+rm -rf "$out"
 run build //x
 check 'without a build before there are none' is "$status-$output" 0-
 
