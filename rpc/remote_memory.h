@@ -61,9 +61,8 @@ struct RemoteCapabilities {
 //
 // An operation whose deadline passes, or that is cancelled, before it is complete can be stopped in one way
 // only: its connection, which is one for the one-sided operations of the channel, is broken off. The result
-// follows when the NIC has let go of everything, which may take seconds: the one who waits does so beyond the
-// deadline. The channel's other operations on it end with Unavailable; the next one opens a new connection.
-// Calls are not concerned.
+// follows when the NIC has let go of everything, which may be seconds after the deadline. The channel's other
+// operations on it end with Unavailable; the next one opens a new connection. Calls are not concerned.
 class [[nodiscard]] RemoteOperation {
  public:
   RemoteOperation(RemoteOperation&& other) noexcept = default;

@@ -40,7 +40,7 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
     return absl::InvalidArgumentError(
         absl::StrCat("a grant for atomics begins at offset ", offset, ": not at a multiple of 8"));
   }
-  // Slow, but for the first time with this fabric.
+  // Slow the first time with this fabric.
   if (absl::Status registered = memory->RegisterWith(runtime_); !registered.ok()) return registered;
   transport::LaneTicket ticket;
   ticket.owner = memory->name().owner;

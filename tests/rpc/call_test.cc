@@ -1,10 +1,10 @@
 // One call, three ways to get its result, from any thread, of any size.
 
-#include <coroutine>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "hawser/tests/testing/detached.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
@@ -14,17 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 using Act = absl::StatusOr<Reply<probe::Probe::ActResults>>;
 using Echo = absl::StatusOr<Reply<probe::Probe::EchoResults>>;
-
-// A coroutine that nothing waits for.
-struct Task {
-  struct promise_type {
-    Task get_return_object() { return {}; }
-    std::suspend_never initial_suspend() { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-};
 
 std::vector<uint8_t> Pattern(size_t size_bytes) {
   std::vector<uint8_t> bytes(size_bytes);
@@ -54,7 +43,7 @@ TEST(CallTest, ACoroutineGetsTheReply) {
   TestServer server;
   const auto channel = server.Connect();
   Box<uint64_t> numbers;
-  [](std::shared_ptr<Channel> to, Box<uint64_t>& into) -> Task {
+  [](std::shared_ptr<Channel> to, Box<uint64_t>& into) -> Detached {
     for (uint64_t i = 0; i < 100; ++i) {
       Act reply = co_await SendAct(to, i);
       into.Put((*reply)->getNumber());

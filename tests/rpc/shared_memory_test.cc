@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <coroutine>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +22,7 @@
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/wire/background.h"
 #include "hawser/tests/testing/child.h"
+#include "hawser/tests/testing/detached.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/transport/lane/lane_server.h"
@@ -543,17 +542,6 @@ TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndThereIsOneResult) {
   }
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
 }
-
-// Ends by itself.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-};
 
 Detached ReadIn(RemoteMemory& remote, uint64_t offset, absl::Span<uint8_t> into, Box<absl::Status>& results) {
   const absl::Status status = co_await remote.Read(offset, into);

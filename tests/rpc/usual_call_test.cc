@@ -1,9 +1,7 @@
 // Calls that a coroutine makes on the poller of its channel: the road of usual calls
 // (rpc/client/usual_call.cc), and where others leave it.
 
-#include <coroutine>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "hawser/rpc/client/outgoing_calls.h"
 #include "hawser/rpc/interceptor.h"
 #include "hawser/rpc/metadata.h"
+#include "hawser/tests/testing/detached.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
@@ -23,17 +22,6 @@ namespace hawser {
 namespace {
 
 using Act = absl::StatusOr<Reply<probe::Probe::ActResults>>;
-
-// Starts at once, and destroys itself at its end.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-};
 
 class UsualCallTest : public testing::Test {
  protected:

@@ -1,8 +1,6 @@
 #include "hawser/tests/sim/rpc_world.h"
 
 #include <algorithm>
-#include <coroutine>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "hawser/tests/sim/channel_record.h"
 #include "hawser/tests/sim/replay.h"
 #include "hawser/tests/sim/watches.h"
+#include "hawser/tests/testing/detached.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tls/context.h"
 
@@ -31,16 +30,6 @@ constexpr size_t kChannelsPerClient = 3;
 constexpr int kHoardCalls = 12;                    // Calls on each channel.
 constexpr size_t kHoardBytes = 600'000;            // The size of each call.
 constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Time to close connections after the deadline.
-
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::abort(); }
-  };
-};
 
 class RpcWorld;
 

@@ -332,8 +332,7 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
   operation.result_ = absl::Status(why.code(), absl::StrCat(why.message(), operation.PartlyDone()));
   End(
       absl::UnavailableError("another operation ended before its completion (its deadline passed, or it was "
-                             "cancelled), which breaks "
-                             "the lane"));
+                             "cancelled), which breaks the lane"));
 }
 
 // ---- Its end

@@ -825,7 +825,7 @@ ExecutingVerbs::Device::Device(const Options& options) : iwarp_(options.iwarp) {
   attr_.max_sge_rd = options.iwarp ? 1 : 30;
   attr_.max_qp_rd_atom = 16;
   attr_.max_qp_init_rd_atom = 16;
-  attr_.atomic_cap = IBV_ATOMIC_HCA;  // Over iWARP nobody makes use of it.
+  attr_.atomic_cap = IBV_ATOMIC_HCA;  // Over iWARP it is not used.
   attr_.max_mw = 1 << 20;
   attr_.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS;
   if (options.windows && !options.iwarp) attr_.device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
