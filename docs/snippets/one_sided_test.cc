@@ -43,7 +43,7 @@ absl::StatusOr<std::string> ReadRow(const std::shared_ptr<hawser::Channel>& chan
   return Text(bytes->reader());
 }
 
-TEST(OneSidedTest, ARowIsReadWithoutAHandler) {
+TEST(OneSidedTest, ARowIsReadFromMemoryOfTheServer) {
   TablesImpl tables;
   hawser::Server server;
   ASSERT_TRUE(server.AddService(&tables).ok());

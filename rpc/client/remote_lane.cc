@@ -149,7 +149,7 @@ void RemoteLane::OnDialFailed(const absl::Status& why) {
 }
 
 void RemoteLane::Abort(RemoteCall& call, const absl::Status& why) {
-  // If it is on a lane that ends already, that tells its result.
+  // On a lane that ends already, its result comes with that end.
   if (lane_ != nullptr) lane_->Abort(call, why);
 }
 

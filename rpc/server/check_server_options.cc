@@ -39,7 +39,7 @@ absl::Status CheckExtensions(const std::vector<std::shared_ptr<const ServerExten
     }
     if (!names.insert(extension->name).second) {
       return absl::InvalidArgumentError(absl::StrCat("ServerOptions::extensions has \"", extension->name,
-                                                     "\" twice: a server has it once"));
+                                                     "\" twice: a server takes it once"));
     }
   }
   return absl::OkStatus();

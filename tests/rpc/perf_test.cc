@@ -308,7 +308,7 @@ TEST(PerfTest, AGetWithoutMemoryFailsAlone) {
   EXPECT_EQ(Get(channel, 5).value(), "ggggg");
 }
 
-TEST(PerfTest, AServerHasItOnce) {
+TEST(PerfTest, AServerTakesAnExtensionOnce) {
   Server server({.extensions = {PerfExtension(), PerfExtension()}});
   const absl::Status status = server.Listen("tcp://127.0.0.1:0").status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));

@@ -57,9 +57,10 @@ class SharedMemoryTest : public ::testing::Test {
 
   void SetUp() override { StartServer(); }
 
-  void StartServer(const std::string& uri = TestUri()) {
-    server_ = std::make_unique<Server>(ServerOptions());
+  void StartServer(const std::string& uri = TestUri(), ServerOptions options = {}) {
+    server_ = std::make_unique<Server>(std::move(options));
     ASSERT_THAT(server_->AddService(&probe_), IsOk());
+    ASSERT_THAT(server_->AddService(&act_), IsOk());
     const absl::StatusOr<std::string> listening = server_->Listen(uri);
     ASSERT_THAT(listening.status(), IsOk());
     uri_ = *listening;
@@ -102,6 +103,7 @@ class SharedMemoryTest : public ::testing::Test {
   }
 
   MemoryProbeImpl probe_;
+  ProbeServiceImpl act_;
   std::unique_ptr<Server> server_;
   std::string uri_;
   std::optional<SharedMemory> memory_;
@@ -274,17 +276,19 @@ TEST_F(SharedMemoryTest, TicketsOfOneClientAreBounded) {
   EXPECT_THAT(Ask(Connect(), 0, 1, Access::kRead).status(), IsOk());
 }
 
-TEST_F(SharedMemoryTest, NobodyReachesMemoryAfterItsRevocation) {
+TEST_F(SharedMemoryTest, NoClientReachesMemoryAfterItsRevocation) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
   std::string bytes(8, '\0');
   ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  RemoteMemory unshown = Reach(channel, 0, 4096);
   EXPECT_THAT(memory_->Revoke(), IsOk());
   const absl::Status status = remote.Read(0, SpanOf(bytes)).Wait();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(std::string(status.message()), HasSubstr("revoked"));
   EXPECT_THAT(Ask(channel, 0, 8, Access::kRead).status(), HasCode(absl::StatusCode::kFailedPrecondition));
-  // A ticket that was not shown before.
+  EXPECT_THAT(unshown.Read(0, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kFailedPrecondition));
+  // Other memory goes on.
   absl::StatusOr<SharedMemory> other = server_->Share(4096);
   ASSERT_THAT(other.status(), IsOk());
   Use(*std::move(other));
@@ -296,15 +300,14 @@ TEST_F(SharedMemoryTest, MemoryOfTheProgramIsItsOwnAgainAfterRevokeWithOperation
   absl::StatusOr<SharedMemory> shared = server_->Share(SpanOf(own));
   ASSERT_THAT(shared.status(), IsOk());
   Use(*std::move(shared));
-  std::atomic<bool> stop{false};
   std::atomic<int> writing{0};
   std::vector<std::thread> writers;
   for (int i = 0; i < 2; ++i) {
-    writers.emplace_back([this, &stop, &writing] {
+    writers.emplace_back([this, &writing] {
       const auto channel = Connect();
       RemoteMemory remote = Reach(channel);
       const std::string text(65536, 'b');
-      for (int written = 0; !stop; ++written) {
+      for (int written = 0;; ++written) {
         if (written == 5) ++writing;
         const absl::Status status = remote.Write(0, SpanOf(text)).Wait();
         if (!status.ok()) {
@@ -318,7 +321,6 @@ TEST_F(SharedMemoryTest, MemoryOfTheProgramIsItsOwnAgainAfterRevokeWithOperation
   memory_.reset();  // Revokes, and waits.
   std::fill(own.begin(), own.end(), 'c');
   for (std::thread& writer : writers) writer.join();
-  stop = true;
   EXPECT_EQ(own.find_first_not_of('c'), std::string::npos);
 }
 
@@ -393,20 +395,13 @@ TEST_F(SharedMemoryTest, AChildAfterForkLeavesTheMemoryToItsParent) {
 }
 
 TEST_F(SharedMemoryTest, RevokeInAHandlerIsRefused) {
-  ProbeServiceImpl probe;
-  Server other;
-  ASSERT_THAT(other.AddService(&probe), IsOk());
-  const absl::StatusOr<std::string> uri = other.Listen(TestUri());
-  ASSERT_THAT(uri.status(), IsOk());
-  absl::StatusOr<SharedMemory> memory = other.Share(4096);
-  ASSERT_THAT(memory.status(), IsOk());
-  probe.on_act = [&](ServerContext&, uint64_t) { return memory->Revoke(); };
-  const absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(*uri);
-  ASSERT_THAT(channel.status(), IsOk());
-  EXPECT_THAT(SendAct(*channel, 1).Wait().status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  act_.on_act = [&](ServerContext&, uint64_t) { return memory_->Revoke(); };
+  const auto channel = Connect();
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Ask(channel, 0, 8, Access::kRead).status(), IsOk()) << "it was not revoked";
 }
 
-TEST_F(SharedMemoryTest, ServerStopEndsOperationsAndTheMemoryStays) {
+TEST_F(SharedMemoryTest, AfterTheServerHasEndedOperationsFailAndTheMemoryStays) {
   auto channel = Connect();
   RemoteMemory remote = Reach(channel);
   std::string bytes(8, '\0');
@@ -418,7 +413,7 @@ TEST_F(SharedMemoryTest, ServerStopEndsOperationsAndTheMemoryStays) {
   EXPECT_THAT(memory_->Revoke(), IsOk());
 }
 
-TEST_F(SharedMemoryTest, CloseEndsOperationsWithCancelled) {
+TEST_F(SharedMemoryTest, AfterCloseOperationsAreCancelled) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
   std::string bytes(8, '\0');
@@ -427,10 +422,10 @@ TEST_F(SharedMemoryTest, CloseEndsOperationsWithCancelled) {
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kCancelled));
 }
 
-TEST_F(SharedMemoryTest, AResultGoesToACallbackOrACoroutineToo) {
+TEST_F(SharedMemoryTest, AResultGoesToACallbackToo) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
-  std::string bytes(8, '\0'), more(8, '\0');
+  std::string bytes(8, '\0');
   Box<absl::Status> results;
   remote.Read(0, SpanOf(bytes)).Then([&](const absl::Status& status) { results.Put(status); });
   EXPECT_THAT(results.Take(), IsOk());
@@ -444,16 +439,8 @@ class HeldServerTest : public SharedMemoryTest {
  protected:
   void SetUp() override {
     if (TestScheme() != "tcp") GTEST_SKIP() << "a NIC answers while a handler holds the poller";
-    server_ = std::make_unique<Server>(ServerOptions{.pollers = 1});
-    ASSERT_THAT(server_->AddService(&probe_), IsOk());
-    ASSERT_THAT(server_->AddService(&holder_), IsOk());
-    const absl::StatusOr<std::string> listening = server_->Listen(TestUri());
-    ASSERT_THAT(listening.status(), IsOk());
-    uri_ = *listening;
-    absl::StatusOr<SharedMemory> memory = server_->Share(kBytes);
-    ASSERT_THAT(memory.status(), IsOk());
-    Use(*std::move(memory));
-    holder_.on_act = [this](ServerContext&, uint64_t) {
+    StartServer(TestUri(), {.pollers = 1});
+    act_.on_act = [this](ServerContext&, uint64_t) {
       holds_ = true;
       Eventually([this] { return let_go_.load(); });
       holds_ = false;
@@ -467,12 +454,11 @@ class HeldServerTest : public SharedMemoryTest {
     ASSERT_TRUE(Eventually([this] { return holds_.load(); }));
   }
 
-  ProbeServiceImpl holder_;
   std::atomic<bool> holds_{false}, let_go_{false};
 };
 
 TEST_F(HeldServerTest, AtItsDeadlineAnOperationEndsAndNothingChangesAfterwards) {
-  const auto channel = Connect();
+  const auto channel = Connect({.default_timeout = absl::InfiniteDuration()});
   RemoteMemory remote = Reach(channel);
   absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(4096);
   ASSERT_THAT(buffer.status(), IsOk());
@@ -506,6 +492,7 @@ TEST_F(HeldServerTest, ACancelledOperationEndsTheOthersOfItsLaneAndNoCall) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("may have been written"));
   let_go_ = true;
   EXPECT_THAT(Ask(channel, 0, 8, Access::kRead).status(), IsOk());
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk()) << "the session has not gone on";
 }
 
 TEST_F(HeldServerTest, AnOperationThatIsDroppedLeavesItsMemoryAlone) {
@@ -529,7 +516,7 @@ TEST_F(HeldServerTest, AnOperationThatIsDroppedLeavesItsMemoryAlone) {
   EXPECT_EQ(buffer->data()[0], 'z');
 }
 
-TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndThereIsOneResult) {
+TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndTheResultIsOneOfBoth) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
   std::string bytes(64, '\0');

@@ -103,7 +103,8 @@ Detached ActThenActFor(std::shared_ptr<Channel> channel, absl::Duration timeout,
 }
 
 TEST_F(UsualCallTest, AShortTimeoutIsKept) {
-  const auto channel = server_.Connect({.runtime = client_.runtime});
+  const auto channel =
+      server_.Connect({.default_timeout = absl::InfiniteDuration(), .runtime = client_.runtime});
   server_.probe.on_act = [this](ServerContext& context, uint64_t number) {
     return number == 0 ? absl::OkStatus() : server_.held.Handler()(context, number);
   };

@@ -17,10 +17,8 @@ namespace hawser::sim {
 namespace {
 
 using fabric::CompletionIs;
-using fabric::Endpoint;
 using fabric::FabricWorld;
 using fabric::Granted;
-using fabric::Opcode;
 using Access = fabric::QueuePair::Access;
 
 constexpr uint32_t kBytes = 256;

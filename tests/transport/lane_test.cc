@@ -290,8 +290,7 @@ TEST_P(LaneTest, OperationsInFlightEndBeforeARevocation) {
   for (Operation& read : reads) Start(read, handle);
   world_.client.poller().PollOnce();
   EXPECT_TRUE(RevokeAndTurn());
-  EXPECT_TRUE(world_.RunUntil(
-      [&] { return std::all_of(reads.begin(), reads.end(), [](Operation& each) { return each.done(); }); }));
+  EXPECT_TRUE(std::all_of(reads.begin(), reads.end(), [](Operation& each) { return each.done(); }));
   for (const Operation& read : reads) {
     EXPECT_EQ(read.ends, 1);
     EXPECT_TRUE(read.result.ok() || absl::IsFailedPrecondition(read.result)) << read.result;

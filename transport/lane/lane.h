@@ -24,9 +24,9 @@ namespace hawser::transport {
 
 // The requester's end of a lane: shows tickets, and carries out operations on the memory that they give.
 //
-// The result of an operation is told when no NIC can touch its local memory any more. What is posted cannot
+// The result of an operation comes when no NIC can touch its local memory any more. What is posted cannot
 // be taken back, so an operation that ends before its completion (deadline, cancellation) breaks the lane:
-// the queue pair disconnects, everything is flushed, and only then all results are told. Operations of which
+// the queue pair disconnects, everything is flushed, and only then all results come. Operations of which
 // nothing was posted go to the owner, which may start them on another lane.
 // Thread:   on the poller.
 // Lifetime: see LaneEnd.

@@ -82,7 +82,7 @@ class LaneServer final : public LaneEnd, Lender {
   const std::shared_ptr<LendingLane> as_lender_;
   absl::flat_hash_map<uint32_t, Handle> handles_;
   size_t revoking_ = 0;             // Of them, in kEnding.
-  std::deque<uint32_t> to_revoke_;  // Of which the peer has not been told.
+  std::deque<uint32_t> to_revoke_;  // For which no kRevoke was sent yet.
   uint32_t told_ = 0;               // Handles in kToldRevoked.
   Timer revoke_timer_;              // The peer should have closed the one that is due first.
   Timer accept_timer_;

@@ -12,7 +12,7 @@ namespace hawser::transport {
 namespace {
 
 absl::Status Revoked() {
-  return absl::FailedPreconditionError("the owner has revoked the memory, and nobody reaches it any more");
+  return absl::FailedPreconditionError("the owner has revoked the memory, and no client reaches it any more");
 }
 
 }  // namespace

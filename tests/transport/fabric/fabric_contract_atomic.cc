@@ -103,7 +103,7 @@ TEST_P(AtomicContractTest, AtomicsOfTwoPeersAndOfTheProcessorLoseNothing) {
     seen[Word(a, 8 * i)] = true;
     seen[Word(c, 8 * i)] = true;
   }
-  for (uint64_t i = 0; i < 2 * kAdds + own; ++i) EXPECT_TRUE(seen[i]) << "nobody has had " << i;
+  for (uint64_t i = 0; i < 2 * kAdds + own; ++i) EXPECT_TRUE(seen[i]) << "no answer was " << i;
 }
 
 TEST_P(AtomicContractTest, AtomicsBeyondTheReadDepthWaitTheirTurn) {
