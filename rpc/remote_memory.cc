@@ -36,8 +36,7 @@ transport::LaneTicket TicketOf(memory::Ticket::Reader reader) {
 }
 
 absl::Status CheckTicket(const transport::LaneTicket& ticket) {
-  if (ticket.length == 0 || ticket.length > kTicketBytesMax || ticket.access == 0 ||
-      (ticket.access & ~transport::kLaneAccessAll) != 0) {
+  if (ticket.length == 0 || ticket.length > kTicketBytesMax || !transport::IsLaneAccess(ticket.access)) {
     return absl::InvalidArgumentError(absl::StrCat("no ticket of a server: it is for ", ticket.length,
                                                    " bytes, and for access ", ticket.access));
   }

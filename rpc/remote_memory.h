@@ -138,7 +138,8 @@ inline RemoteOperation::Awaiter RemoteOperation::operator co_await() { return Aw
 // Channel::AllocateBuffer() gave is read into, and written from, without a copy. Other memory is copied
 // through such a buffer. A caller's memory belongs to the operation until its result is there.
 // Operations have no order among themselves, nor with calls: one that must see another is begun after the
-// result of that. A READ of more than 8 aligned bytes may see parts of different writes.
+// result of that. A READ of more than 8 aligned bytes may see parts of different writes; over iWARP so may
+// one of 8.
 // Thread:   any.
 // Lifetime: keeps the channel. A ticket is good for the connection that its call came over: when the channel
 //           has connected anew, operations fail with PermissionDenied, and a new ticket is needed.

@@ -43,9 +43,10 @@ struct GrantOptions {
 //   return context.Grant(*table, {.length = 1 << 20}, reply.initTable());
 // The client gives the ticket to a RemoteMemory (rpc/remote_memory.h).
 //
-// What this process writes there, clients may see in any order and in part: a READ is one copy of 8 aligned
-// bytes at most, and this process gets no sign that a client has read or written. Values that change need a
-// layout of which a reader can see that it has read a mixture (a version before and behind, or a checksum).
+// What this process writes there, clients may see in any order and in part: a READ returns at most 8 aligned
+// bytes as one write has left them, and over iWARP not even these, and this process gets no sign that a
+// client has read or written. Values that change need a layout of which a reader can see that it has read a
+// mixture (a version before and behind, or a checksum).
 // Thread:   any, one at a time. The memory itself may be used by any thread.
 // After fork(): in the child it may be destroyed, which leaves the memory and the parent's clients alone.
 // Lifetime: may outlive the Server. The destructor revokes the memory. For memory of the program's own it

@@ -164,7 +164,7 @@ ChannelState ChannelCore::channel_state() const {
   return member_ == nullptr ? state() : member_->group->state();
 }
 
-absl::StatusOr<transport::Lane::Target> ChannelCore::LaneTarget() const {
+absl::StatusOr<transport::SessionToken> ChannelCore::LaneSession() const {
   if (closed()) return why_closed_;
   if (!dials_) {
     return absl::FailedPreconditionError(
@@ -173,6 +173,10 @@ absl::StatusOr<transport::Lane::Target> ChannelCore::LaneTarget() const {
   if (link_ == nullptr || !link_->CanSend()) {
     return absl::UnavailableError("the channel is not connected, and its tickets are void");
   }
+  return link_->session();
+}
+
+absl::StatusOr<transport::Lane::Target> ChannelCore::LaneTarget() const {
   transport::Lane::Target target;
   target.address = link_->address();
   target.session = link_->session();

@@ -87,8 +87,10 @@ class ChannelCore final : public CallSender, Attempt::Owner {
 
   // ---- On the poller, for one-sided operations.
 
-  // Where a lane of the current session leads. FailedPrecondition: it does not dial; Cancelled: it is closed;
-  // otherwise why there is no session now.
+  // The current session, to which tickets belong. FailedPrecondition: it does not dial; Cancelled: it is
+  // closed; otherwise why there is none now.
+  absl::StatusOr<transport::SessionToken> LaneSession() const;
+  // Where a lane of that session leads. Only if there is one.
   absl::StatusOr<transport::Lane::Target> LaneTarget() const;
   absl::Duration connect_timeout() const { return options_.connect_timeout; }
 

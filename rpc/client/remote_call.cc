@@ -19,9 +19,6 @@ namespace {
 // A larger range is several work requests, so that others have their turn in between.
 constexpr uint64_t kPieceBytesMax = uint64_t{1} << 20;
 
-// Work requests of one operation, a bound for its memory here.
-constexpr size_t kPiecesMax = size_t{1} << 20;
-
 absl::Status Cancelled() { return absl::CancelledError("it was cancelled"); }
 
 absl::string_view NameOf(RemoteCall::Kind kind) {
@@ -64,6 +61,11 @@ absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
     }
     sum += part.length;  // Does not wrap: each is below 2^32, and there are fewer than 2^32.
   }
+  if (sum > transport::kLaneBytesMax) {  // Ranges may overlap.
+    return absl::InvalidArgumentError(absl::StrCat("the ranges have ", sum,
+                                                   " bytes, and one operation at most ",
+                                                   transport::kLaneBytesMax, ": use several"));
+  }
   if (sum != local_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ranges have ", sum, " bytes, and the memory here ", local_.size()));
@@ -85,10 +87,6 @@ absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
       const uint64_t length = std::min(kPieceBytesMax, part.length - at);
       pieces.push_back({part.offset + at, {memory, static_cast<uint32_t>(length), lkey}});
       memory += length;
-    }
-    if (pieces.size() > kPiecesMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the operation has more than ", kPiecesMax, " ranges; split it"));
     }
   }
   return absl::OkStatus();

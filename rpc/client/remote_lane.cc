@@ -20,7 +20,7 @@ constexpr absl::Duration kBackoffMax = absl::Seconds(2);
 // Lanes that an operation of which nothing was posted is started on, if each of them breaks.
 constexpr int kTriesMax = 4;
 
-// Which channel has which. A channel itself has no room for it.
+// The RemoteLane of each channel. A channel itself has no room for it.
 struct Table {
   absl::Mutex mutex;
   absl::flat_hash_map<const ChannelCore*, std::weak_ptr<RemoteLane>> lanes ABSL_GUARDED_BY(mutex);
@@ -30,7 +30,7 @@ Table& AllLanes() {
   return *table;
 }
 
-// What the end of an attempt means for an operation: its own trouble, or that it may be tried again.
+// What an operation ends with after such an attempt: why it fails, or Unavailable if it may be tried again.
 absl::Status ForOperation(const absl::Status& why) {
   switch (why.code()) {
     case absl::StatusCode::kCancelled:
@@ -116,18 +116,21 @@ void RemoteLane::Start(RemoteCall& call) {
 absl::StatusOr<transport::Lane*> RemoteLane::LaneNow() {
   const std::shared_ptr<ChannelCore> core = core_.lock();
   if (closed_ || core == nullptr) return absl::CancelledError("the channel is closed");
-  absl::StatusOr<transport::Lane::Target> target = core->LaneTarget();
-  if (!target.ok()) return target.status();
-  if (lane_ != nullptr && lane_->session() != target->session) {
+  const absl::StatusOr<transport::SessionToken> session = core->LaneSession();
+  if (!session.ok()) return session.status();
+  if (lane_ != nullptr && lane_->session() != *session) {
     transport::Lane* const earlier = std::exchange(lane_, nullptr);
     earlier->End(absl::UnavailableError("the channel has connected anew, and the ticket is void"));
   }
   if (lane_ != nullptr) return lane_;
   if (poller_.now_ns() < dial_again_ns_) {
-    return absl::Status(why_no_lane_.code(),
-                        absl::StrCat(why_no_lane_.message(), "; the next attempt is made ",
-                                     absl::FormatDuration(backoff_), " after that one at the latest"));
+    return absl::Status(
+        why_no_lane_.code(),
+        absl::StrCat(why_no_lane_.message(), "; the next attempt is made in ",
+                     absl::FormatDuration(absl::Nanoseconds(dial_again_ns_ - poller_.now_ns()))));
   }
+  const absl::StatusOr<transport::Lane::Target> target = core->LaneTarget();
+  if (!target.ok()) return target.status();
   transport::Lane::Owner& owner = *this;
   absl::StatusOr<transport::Lane*> dialed =
       transport::Lane::Dial(poller_, *target, core->connect_timeout(), owner);

@@ -32,7 +32,7 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
                                                    transport::kLaneBytesMax,
                                                    " are possible; grant it in parts"));
   }
-  if (access == 0 || (access & ~transport::kLaneAccessAll) != 0) {
+  if (!transport::IsLaneAccess(access)) {
     return absl::InvalidArgumentError(absl::StrCat("a grant for access ", access, ", which there is not"));
   }
   if ((access & transport::kLaneAtomic) != 0 &&

@@ -1,9 +1,8 @@
 #include "hawser/rpc/server/shared_regions.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "hawser/base/check.h"
 
 namespace hawser::internal {
 
@@ -33,9 +32,10 @@ absl::Status SharedRegions::AddTicket(const PeerHost& host) {
 
 void SharedRegions::RemoveTickets(const PeerHost& host, uint32_t count) {
   absl::MutexLock lock(&mutex_);
+  if (count == 0) return;
   const auto found = tickets_.find(host);
-  if (found == tickets_.end()) return;
-  found->second -= std::min(count, found->second);
+  HAWSER_CHECK(found != tickets_.end(), "tickets are given back that were not given");
+  HAWSER_SUBTRACT(found->second, count);
   if (found->second == 0) tickets_.erase(found);
 }
 

@@ -175,6 +175,17 @@ TEST_F(SharedMemoryTest, BeyondTheTicketByOneByteOrWithAnOffsetThatWrapsIsOutOfR
   EXPECT_THAT(Ask(channel, 0, 1, Access::kRead).status(), IsOk());
 }
 
+TEST_F(SharedMemoryTest, RangesThatOverlapAreBoundedTogether) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  const RemoteStride same{.offset = 0, .length = kBytes, .stride = 0, .count = RemoteMemory::kRangesMax};
+  ASSERT_GT(same.length * same.count, remote.capabilities().operation_bytes_max);
+  std::string bytes(8, '\0');
+  const absl::Status status = remote.Read(same, SpanOf(bytes)).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("one operation at most 2147483648"));
+}
+
 TEST_F(SharedMemoryTest, AGrantBeyondTheMemoryIsRefused) {
   const auto channel = Connect();
   EXPECT_THAT(Ask(channel, 1, kBytes, Access::kRead).status(), HasCode(absl::StatusCode::kOutOfRange));

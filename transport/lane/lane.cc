@@ -1,21 +1,12 @@
 #include "hawser/transport/lane/lane.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "absl/container/fixed_array.h"
 #include "absl/strings/str_cat.h"
 
 namespace hawser::transport {
-namespace {
-
-template <typename Queue>
-void RemoveFrom(Queue& queue, LaneOperation* operation) {
-  queue.erase(std::remove(queue.begin(), queue.end(), operation), queue.end());
-}
-
-}  // namespace
-
 Lane::Lane(Poller& poller, const Target& target, Owner& owner)
     : LaneEnd(poller),
       owner_(owner),
@@ -110,25 +101,24 @@ bool Lane::LacksRoom(uint32_t number) const {
 }
 
 void Lane::OnMessage(const LaneMessage& message) {
-  const auto broken = [&](absl::string_view what) { EndBecauseBroken(what); };
   const bool answers = message.kind == LaneMessage::Kind::kOpened ||
                        message.kind == LaneMessage::Kind::kRefused ||
                        message.kind == LaneMessage::Kind::kClosed;
   const auto found = handles_.find(message.handle);
-  if (answers && !requests_.TakeAnswer()) return broken("it answers what was not asked");
-  if (found == handles_.end()) return broken(absl::StrCat("there is no handle ", message.handle));
+  if (answers && !requests_.TakeAnswer()) return EndBecauseBroken("it answers what was not asked");
+  if (found == handles_.end()) return EndBecauseBroken(absl::StrCat("there is no handle ", message.handle));
   Handle& handle = *found->second;
   switch (message.kind) {
     case LaneMessage::Kind::kOpened:
-      if (handle.stage != Stage::kOpening) return broken("it opens a handle twice");
+      if (handle.stage != Stage::kOpening) return EndBecauseBroken("it opens a handle twice");
       OnOpened(message, handle);
       break;
     case LaneMessage::Kind::kRefused:
-      if (handle.stage != Stage::kOpening) return broken("it refuses a handle that is open");
+      if (handle.stage != Stage::kOpening) return EndBecauseBroken("it refuses a handle that is open");
       Refuse(message.handle, message.why);
       break;
     case LaneMessage::Kind::kClosed:
-      if (handle.stage != Stage::kClosing) return broken("it closes a handle unasked");
+      if (handle.stage != Stage::kClosing) return EndBecauseBroken("it closes a handle unasked");
       if (handle.close_asked) {
         handles_.erase(found);
       } else {
@@ -142,11 +132,11 @@ void Lane::OnMessage(const LaneMessage& message) {
                absl::FailedPreconditionError(
                    "the owner has revoked the memory: its ticket is void, and a new one is needed"));
       } else if (handle.stage == Stage::kOpening) {
-        return broken("it revokes a handle that is not open");
+        return EndBecauseBroken("it revokes a handle that is not open");
       }
       break;
     default:
-      return broken("it sent what only a requester sends");
+      return EndBecauseBroken("it sent what only a requester sends");
   }
   requests_.SendNext();
 }
@@ -174,7 +164,7 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
   std::deque<LaneOperation*> ready = ready_;
   for (LaneOperation* operation : ready) {
     if (operation->handle_ != number) continue;
-    RemoveFrom(ready_, operation);
+    std::erase(ready_, operation);
     operation->result_ = why;
     if (operation->posted_ == operation->done_) waiting.push_back(operation);
   }
@@ -251,12 +241,11 @@ bool Lane::PostSome(LaneOperation& operation) {
   if (count < left) count = std::min<size_t>(count, kPostedMax / 2);
   if (count == 0) return false;
   Handle& handle = *handles_.find(operation.handle_)->second;
-  std::array<fabric::SendWorkRequest, kPostedMax> requests;
-  count = std::min(count, requests.size());
-  operation.FillIn({requests.data(), count}, operation.posted_, handle.address, handle.rkey);
+  absl::FixedArray<fabric::SendWorkRequest, 4> requests(count);
+  operation.FillIn(absl::MakeSpan(requests), operation.posted_, handle.address, handle.rkey);
   Posted posted{0, &operation, static_cast<uint32_t>(count)};
   // If that fails, the lane is ending, and has done with the operation what it does with every one.
-  if (!PostWork(absl::MakeSpan(requests.data(), count), posted.last).ok()) return false;
+  if (!PostWork(absl::MakeSpan(requests), posted.last).ok()) return false;
   if (operation.posted_ == 0) ++handle.in_flight;
   operation.posted_ += count;
   posted_.push_back(posted);
@@ -308,9 +297,9 @@ void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
 }
 
 void Lane::Forget(LaneOperation& operation) {
-  RemoveFrom(ready_, &operation);
+  std::erase(ready_, &operation);
   if (const auto found = handles_.find(operation.handle_); found != handles_.end()) {
-    RemoveFrom(found->second->waiting, &operation);
+    std::erase(found->second->waiting, &operation);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/wire/handshake.h"
 
 namespace hawser::transport {
@@ -115,13 +116,13 @@ void LaneEnd::RevokeGrant(uint32_t rkey, uint32_t number) {
 // ---- Completions
 
 void LaneEnd::OnCompletion(const WorkId& id, const fabric::Completion& completion) {
-  if (state_ == State::kGone || queue_pair_ == nullptr) return;
+  if (queue_pair_ == nullptr) return;
   switch (id.kind) {
     case WorkId::kReceive:
       OnReceive(id.number, completion);
       break;
     case WorkId::kRevocation:
-      --revocations_;
+      HAWSER_SUBTRACT(revocations_, 1);
       OnRevoked(id.number);
       break;
     default:
@@ -131,9 +132,9 @@ void LaneEnd::OnCompletion(const WorkId& id, const fabric::Completion& completio
 }
 
 void LaneEnd::OnReceive(uint32_t buffer, const fabric::Completion& completion) {
-  --receives_;
+  HAWSER_SUBTRACT(receives_, 1);
   if (completion.status != fabric::CompletionStatus::kSuccess) {
-    // What has caused a flush is told by OnDisconnected(), or by a work request that was sent.
+    // OnDisconnected() says what has caused a flush, or a work request that was sent does.
     if (completion.status == fabric::CompletionStatus::kFlushed) return;
     return End(absl::UnavailableError(
         absl::StrCat("the lane of ", peer_, " was lost: a receive failed: ", Describe(completion.status))));
@@ -209,7 +210,6 @@ void LaneEnd::End(const absl::Status& why) {
 }
 
 void LaneEnd::OnFlushTimer() {
-  if (state_ != State::kEnding) return;
   if (!std::exchange(forced_, true) && queue_pair_ != nullptr && queue_pair_->ForceFlush()) {
     return poller_.timers().Set(flush_timer_, After(poller_.now_ns(), kForcedFlushTimeout));
   }

@@ -62,8 +62,8 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   // Why it ends, from OnEnding() on.
   const absl::Status& why() const { return why_; }
 
-  // Sends it, at the end of the turn if there is room. ResourceExhausted: the peer does not take what this
-  // end has to say.
+  // Sends it, at the end of the turn or when there is room. Ends the lane with ResourceExhausted if too many
+  // wait: the peer takes none.
   void SendMessage(const LaneMessage& message);
   // Posts work requests; their wr_ids are written here. Their number, as OnSent() counts them: that of the
   // last. Not OK: nothing was posted, and the lane is ending.

@@ -32,8 +32,6 @@ size_t BytesOf(Kind kind) {
   return 0;
 }
 
-bool IsAccess(uint8_t bits) { return bits != 0 && (bits & ~kLaneAccessAll) == 0; }
-
 }  // namespace
 
 std::string DescribeAccess(uint8_t access) {
@@ -112,7 +110,7 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(absl::Span<const uint8_t> data) {
       message.address = LoadLittle64(body);
       message.length = LoadLittle64(body + 8);
       message.rkey = LoadLittle32(body + 16);
-      if (!IsAccess(message.access) || message.length == 0 || message.rkey == 0 ||
+      if (!IsLaneAccess(message.access) || message.length == 0 || message.rkey == 0 ||
           message.address + message.length < message.address) {
         return malformed("it gives access to nothing");
       }

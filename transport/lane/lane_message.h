@@ -20,14 +20,15 @@ inline constexpr uint8_t kLaneRead = 1;
 inline constexpr uint8_t kLaneWrite = 2;
 inline constexpr uint8_t kLaneAtomic = 4;
 inline constexpr uint8_t kLaneAccessAll = kLaneRead | kLaneWrite | kLaneAtomic;
+inline constexpr bool IsLaneAccess(uint8_t bits) { return bits != 0 && (bits & ~kLaneAccessAll) == 0; }
 // "READ, WRITE, atomics", or some of it.
 std::string DescribeAccess(uint8_t access);
 
 // Bytes that one ticket gives at most: what every device takes in one grant.
 inline constexpr uint64_t kLaneBytesMax = uint64_t{1} << 31;
 
-// The right of one session to reach one range of one region of its owner's memory. Whatever is sent over that
-// session may show it, so `key` cannot be guessed.
+// The right of one session to reach one range of one region of its owner's memory. It may be used by any code
+// that can send over that session, so `key` cannot be guessed.
 struct LaneTicket {
   uint64_t owner = 0;   // The run of the owner's process: random bits.
   uint64_t region = 0;  // Counted by the owner from 1 on.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/wire/options.h"
 
 namespace hawser::transport {
@@ -155,7 +156,7 @@ void LaneServer::Close(uint32_t number) {
     return EndBecauseBroken(absl::StrCat("handle ", number, " is not open"));
   }
   Handle& handle = found->second;
-  if (handle.stage == Stage::kToldRevoked) --told_;
+  if (handle.stage == Stage::kToldRevoked) HAWSER_SUBTRACT(told_, 1);
   handle.stage = Stage::kEnding;
   SetRevokeTimer();
   ++revoking_;
@@ -168,7 +169,7 @@ void LaneServer::OnRevoked(uint32_t number) {
   if (found == handles_.end()) return;
   const std::shared_ptr<LentMemory> memory = std::move(found->second.memory);
   handles_.erase(found);
-  --revoking_;
+  HAWSER_SUBTRACT(revoking_, 1);
   LaneMessage closed;
   closed.kind = LaneMessage::Kind::kClosed;
   closed.handle = number;

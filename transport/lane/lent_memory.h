@@ -40,7 +40,7 @@ struct LendingLane {
 
 // Memory of this process that peers reach by one-sided operations: its registration with each fabric that
 // lends it, and which lanes do. It moves round this ring:
-//   owner -> lent, while a lane has a grant on it -> owner, once Revoke() has returned.
+//   owner -> lent, while a lane has a grant on it -> owner, once AwaitUnreachable() has returned.
 // Thread:   any, unless a method says otherwise.
 // Lifetime: shared by its owner and the lanes that lend it.
 class LentMemory final : public std::enable_shared_from_this<LentMemory> {
