@@ -104,6 +104,9 @@ TEST_P(AtomicContractTest, AtomicsOfTwoPeersAndOfTheProcessorLoseNothing) {
     seen[Word(c, 8 * i)] = true;
   }
   for (uint64_t i = 0; i < 2 * kAdds + own; ++i) EXPECT_TRUE(seen[i]) << "no answer was " << i;
+  // The region is b's, and has to outlive the grant.
+  d.Revoke(1, of_c.rkey);
+  HAWSER_UNTIL(world_, d.revocations.size() == 1);
 }
 
 TEST_P(AtomicContractTest, AtomicsBeyondTheReadDepthWaitTheirTurn) {
