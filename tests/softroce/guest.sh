@@ -12,6 +12,8 @@
 #   --timeout=120     seconds of the guest's time that the command may take; 0: no limit, which is the default
 #                     in virtual time
 #   --wall=180        seconds of real time that all may take, with boot
+#   --boot=60         seconds of real time until the command starts. A guest that takes longer is ended, and started
+#                     once more with twice the time, then without this limit
 #   --hold=NAME       a file, folder or program that the guest has in its memory from the start; may be repeated.
 #                     Then it has these, what hold.sh adds to them, and no other files of this machine, and does
 #                     not wait for it: virtual time needs that (README.md)
@@ -30,7 +32,7 @@ fail() {
   exit 125
 }
 
-setup=rxe smp=2 memory=1G timeout='' wall=180 run='' clock=() held=() qemu=()
+setup=rxe smp=2 memory=1G timeout='' wall=180 boot=60 run='' clock=() held=() qemu=()
 while (($#)); do
   case $1 in
     --setup=*) setup=${1#*=} ;;
@@ -40,6 +42,7 @@ while (($#)); do
     --hold=*) held+=("${1#*=}") ;;
     --timeout=*) timeout=${1#*=} ;;
     --wall=*) wall=${1#*=} ;;
+    --boot=*) boot=${1#*=} ;;
     --run=*) run=${1#*=} ;;
     --qemu=*) qemu+=("${1#*=}") ;;
     --) shift && break ;;
@@ -69,11 +72,14 @@ accelerator=tcg,thread=multi
 ((${#clock[@]})) && smp=1 accelerator=tcg,thread=single timeout=${timeout:-0}
 timeout=${timeout:-120}
 
+# What the guest writes to its console right before the command.
+readonly started='guest.sh: the command starts'
 {
   declare -px
   ((${#clock[@]})) && echo 'export HAWSER_VIRTUAL_TIME=1' || echo 'unset HAWSER_VIRTUAL_TIME'
   printf 'cd %q\n' "$PWD"
   printf 'source %q %q\n' "$here/setup.sh" "$setup"
+  printf 'echo %q >/dev/console\n' "$started"
   printf 'exec timeout --kill-after=5 %q' "$timeout"
   printf ' %q' "$@"
   echo
@@ -93,8 +99,9 @@ arguments=(
   # Without erms and fsrm: with them memcpy is `rep movsb`, which QEMU emulates byte by byte.
   -cpu max,-erms,-fsrm
   -kernel "$kernel" -initrd "$initrd"
-  # A panic ends QEMU (panic=-1 reboots, -no-reboot exits). HAWSER_RUN goes to init's environment.
-  -append "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on HAWSER_RUN=$run"
+  # A panic ends QEMU (panic=-1 reboots, -no-reboot exits). init starts the other processors. HAWSER_RUN goes to init's
+  # environment.
+  -append "maxcpus=1 console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on HAWSER_RUN=$run"
   -serial "file:$run/console"
   # The command's output goes straight to the output of this script. It uses file descriptors, because opening
   # /dev/stdout again would overwrite a file from its beginning.
@@ -103,13 +110,49 @@ arguments=(
   -add-fd fd=4,set=4 -chardev file,id=err,append=on,path=/dev/fdset/4 -device virtserialport,nr=2,chardev=err
   "${share[@]}" -fsdev "local,id=run,path=$run,security_model=none,multidevs=remap" -device virtio-9p-pci,fsdev=run,mount_tag=run
 )
-timeout --kill-after=5 "$wall" qemu-system-x86_64 "${arguments[@]}" "${clock[@]}" "${qemu[@]}" </dev/null 3>&1 4>&2 &
-guest=$!
+# For a guest that does not start its command: where its processors are. QEMU reads commands from one pipe and answers in
+# the other; this script has both open, so that no open waits.
+rm -f "$run"/qemu.{in,out}
+mkfifo "$run"/qemu.{in,out} && exec {questions}<>"$run/qemu.in" {answers}<>"$run/qemu.out" || fail "no pipes in $run"
+arguments+=(-chardev "pipe,id=qemu,path=$run/qemu" -mon chardev=qemu)
+
+# pause <seconds>
+pause() { read -r -t "$1" <> <(:); }
+
+# boot <seconds>: starts the guest, and waits until its command starts or the guest ends. Not for more than these seconds,
+# unless they are 0.
+boot() {
+  local begin=$SECONDS
+  rm -f "$run/console"
+  timeout --kill-after=5 $((wall > SECONDS ? wall - SECONDS : 1)) \
+    qemu-system-x86_64 "${arguments[@]}" "${clock[@]}" "${qemu[@]}" </dev/null 3>&1 4>&2 &
+  guest=$!
+  until grep -qsF "$started" "$run/console" || ! kill -0 "$guest" 2>/dev/null; do
+    (($1 == 0 || SECONDS - begin < $1)) || return 1
+    pause 0.2
+  done
+  return 0
+}
+
+# A guest that never came to its command was seen, once, on a busy machine (init says what may have been the reason). Nothing of
+# the command has run then, so another guest can run it.
 trap 'kill "$guest" 2>/dev/null' TERM INT HUP
+for seconds in "$boot" $((2 * boot)) 0; do
+  boot "$seconds" && break
+  {
+    echo "guest.sh: the guest did not start its command within $seconds s, and is started again. Its processors:"
+    echo 'info registers -a' >&"$questions"
+    while read -r -t 2 line <&"$answers"; do [[ $line != *IP=* && $line != *CPU#* ]] || echo "${line%%$'\r'}"; done
+    echo 'guest.sh: the end of its console:'
+    tail -n 20 "$run/console"
+  } >&2
+  kill "$guest" && wait "$guest"
+done
 wait "$guest"
 ended=$?
 # A signal to this script ends `wait` before the guest has ended.
 while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
+rm -f "$run"/qemu.{in,out}
 ((${#held[@]} == 0)) || rm -f "$run/initrd"
 
 status=125

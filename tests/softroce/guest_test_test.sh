@@ -75,6 +75,19 @@ run --setup=none --wall=10 -- "$tmp/hangs"
 check 'a guest that does not end in time is ended' is "$status" 1
 check 'and told' has "$output" 'the guest was still running after 10 s'
 
+# The first guest stays in its reset, as one that hangs before its first process.
+program qemu-system-x86_64 "[[ -e $tmp/begun ]] || { touch $tmp/begun; set -- -S \"\$@\"; }; exec $(type -P qemu-system-x86_64) \"\$@\""
+PATH=$tmp:$PATH run --setup=none --boot=3 -- "$tmp"/{passes,says_why}
+check 'a guest that does not start its command is started again' grep -qE '^PASSED .*/passes$' <<<"$output"
+check 'which runs each test' has "$output" "$tmp/says_why: exit status 7"
+check 'and it is told' has "$output" 'the guest did not start its command within 3 s, and is started again'
+check 'with where its processors were' has "$output" 'IP=0000fff0'
+rm "$tmp/begun"
+
+run --setup=none --boot=1 --wall=6 --qemu=-S -- "$tmp/passes"
+check 'one that never does ends in time' is "$status" 1
+check 'and is told' has "$output" 'the guest was still running after 6 s'
+
 run --setup=absent -- "$tmp/passes"
 check 'a guest that cannot be set up fails all' is "$status" 1
 check 'and says why' has "$output" "no setup 'absent'"
