@@ -2,7 +2,8 @@
 """Comments of C++ that are too wide. clang-format leaves comments alone (ReflowComments: false), so this looks at them.
 
     comments.py FILE...          names each line of a comment that is wider than 110 columns; exit status 1 if there is one
-    comments.py --wrap FILE...   breaks such lines, and what follows them in their paragraph. Read what it has made
+    comments.py --wrap FILE...   breaks such lines, and what follows them in their paragraph, but not those behind code. Read what
+                                 it has made
 
 A paragraph ends where a sentence ends on a line that could have taken the next word, at an empty line, at an item of a list, at a label (`Thread:`),
 and where the indentation changes. What is indented is an example or a table: it is not broken, and has to be mended by hand.
@@ -13,11 +14,10 @@ import sys
 import textwrap
 
 COLUMNS = 110
-# Files, and beginnings of their paths, that have wide comments still: not looked at, but wrapped. Take out what is mended.
-STILL_WIDE = ()
 # Where the next word would have fit, the end of a line was meant.
 MEANT = 96
 
+STRING = re.compile(r'"(\\.|[^"\\])*"')
 COMMENT = re.compile(r"^(\s*)//( *)(.*?)\s*$")
 ITEM = re.compile(r"([-*] +|\d+\. +|[A-Z]\w+: +)")
 
@@ -25,6 +25,15 @@ ITEM = re.compile(r"([-*] +|\d+\. +|[A-Z]\w+: +)")
 def too_wide(lines):
     """The numbers of the lines of comments that are too wide, from 0."""
     return [number for number, line in enumerate(lines) if len(line) > COLUMNS and COMMENT.match(line)]
+
+
+def too_wide_behind_code(lines):
+    """The numbers of the lines of code that a comment makes too wide, from 0."""
+    return [
+        number
+        for number, line in enumerate(lines)
+        if len(line) > COLUMNS and not COMMENT.match(line) and "//" in STRING.sub("", line)
+    ]
 
 
 def paragraph(lines, start):
@@ -98,9 +107,7 @@ def main(arguments):
             lines = wrap(lines)
             with open(path, "w", encoding="utf-8") as file:
                 file.write("\n".join(lines))
-        if not is_to_wrap and path.startswith(STILL_WIDE):
-            continue
-        for number in too_wide(lines):
+        for number in too_wide(lines) + too_wide_behind_code(lines):
             print(f"{path}:{number + 1}: a comment of {len(lines[number])} columns, more than {COLUMNS}", file=sys.stderr)
             wide += 1
     return 1 if wide else 0

@@ -9,7 +9,8 @@
 namespace hawser {
 namespace {
 
-// If the family is neither, nothing else is known, so nothing else is copied or compared.
+// The bytes of an address of this family, which are copied and compared. 0: another than IPv4 and IPv6, of
+// which nothing is known.
 socklen_t LengthOfFamily(int family) {
   switch (family) {
     case AF_INET:

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/tls/credentials.h"
+#include "hawser/transport/memory/pool_options.h"
 #include "hawser/transport/wire/options.h"
 
 namespace hawser {
@@ -249,10 +250,9 @@ struct ServerOptions {
   // `authorize` refuses do not get it.
   bool reflection = true;
   // The server answers clients that ask whether it, and each of its services, serves
-  // (rpc/hawser/health.capnp): from the
-  // first Listen() until Shutdown(), unless Server::SetHealth() says otherwise. `authorize` is asked about
-  // this, too. Without `authorize` and `interceptors` this and the services below answer on the poller, also
-  // while the executor is stuck.
+  // (rpc/hawser/health.capnp): from the first Listen() until Shutdown(), unless Server::SetHealth() says
+  // otherwise. `authorize` is asked about this, too. Without `authorize` and `interceptors` this and the
+  // services below answer on the poller, also while the executor is stuck.
   bool health = true;
   // Which clients may ask the server what it is doing (rpc/hawser/introspection.capnp): what `status_address`
   // shows, for the commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/transport/fabrics.h"
 
 namespace hawser::internal {
@@ -165,7 +166,7 @@ void RemoteLane::CallBack() {
   const std::shared_ptr<RemoteLane> keep = shared_from_this();
   std::deque<std::shared_ptr<RemoteCall>> calls = std::exchange(to_call_back_, {});
   for (const std::shared_ptr<RemoteCall>& call : calls) {
-    const transport::Poller::CallOut out(poller_, "the callback of", "a one-sided operation");
+    const transport::Poller::CallOut out(poller_, kCallback, "a one-sided operation");
     call->RunCallback();
   }
 }

@@ -11,6 +11,7 @@
 #include "hawser/rpc/client/call_sender.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/alarm.h"
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/envelope.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
@@ -419,7 +420,7 @@ void UntypedCall::HandOver() {
 }
 
 [[gnu::always_inline]] inline void UntypedCall::InvokeCallback() {
-  const transport::Poller::CallOut out(sender_->poller(), "the callback of", method_.name);
+  const transport::Poller::CallOut out(sender_->poller(), kCallback, method_.name);
   if (has_extras_ || current_trace != nullptr) [[unlikely]] {
     InvokeTraced();
   } else {

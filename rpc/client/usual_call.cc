@@ -11,6 +11,7 @@
 #include "hawser/base/probe.h"
 #include "hawser/rpc/client/call_sender.h"
 #include "hawser/rpc/client/untyped_call.h"
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/envelope.h"
 #include "hawser/rpc/wire/tracing.h"
 
@@ -163,7 +164,7 @@ void UntypedCall::OnResponse(absl::StatusOr<transport::IncomingMessagePtr>&& res
   sender.CountEnd(method_, absl::StatusCode::kOk, begun_ns_);
   outcome_.ArriveHooked(Whose());
   {
-    const transport::Poller::CallOut out(poller, "the callback of", method_.name);
+    const transport::Poller::CallOut out(poller, kCallback, method_.name);
     outcome_.RunHooked(reply, method_, sender.read_limits());
   }
   poller.AddAsyncInterest(-1);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/exceptions.h"
 
 namespace hawser::internal {
@@ -60,8 +61,8 @@ void CallCancel::CallOut(absl::AnyInvocable<void()>& callback, const Serving& se
   const HandlerGate::Entry inside(serving.handlers);
   CallbackGate* const gate = serving.gate.get();
   if (!inside || (gate != nullptr && !gate->Enter())) return;
-  const transport::Poller::CallOut out(poller, "the OnCancel() callback of", method);
-  CallUser("the OnCancel() callback of", method, [&] { callback(); });
+  const transport::Poller::CallOut out(poller, kOnCancel, method);
+  CallUser(kOnCancel.name, method, [&] { callback(); });
   if (gate != nullptr) gate->Leave();
 }
 

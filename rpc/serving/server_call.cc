@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/probe.h"
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/transport/log/peer_log.h"
@@ -57,8 +58,7 @@ class ServerCall::Ticket {
 void ServerCall::Start() {
   if (RunsOnExecutor()) return StartOnExecutor();
   const bool offered = connection_.serving().gate != nullptr;
-  HandlerReturnedHere(
-      Enclosed(offered ? transport::kOfferedHandler : transport::kHandler, [this] { return CallHandler(); }));
+  HandlerReturnedHere(Enclosed(offered ? kOfferedHandler : kHandler, [this] { return CallHandler(); }));
 }
 
 void ServerCall::HandlerReturnedHere(absl::Status status) {
@@ -69,8 +69,7 @@ void ServerCall::HandlerReturnedHere(absl::Status status) {
 void ServerCall::StartOnExecutor() {
   NoteMore();
   const char* const method = entry_->method->name;
-  const transport::Poller::CallOut out(connection_.poller(), "the executor, given the handler of", method,
-                                       CallIdOf());
+  const transport::Poller::CallOut out(connection_.poller(), kExecutor, method, CallIdOf());
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
   CallUser("the executor, given", method, [&] { connection_.serving().executor(Ticket(this)); });
 }

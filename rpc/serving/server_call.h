@@ -15,6 +15,7 @@
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/serving/call_cancel.h"
 #include "hawser/rpc/serving/serving_connection.h"
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/cancel_scope.h"
 #include "hawser/rpc/wire/interception.h"
 #include "hawser/rpc/wire/tracing.h"
@@ -175,7 +176,7 @@ class ServerCall {
   [[gnu::noinline]] void StartOnExecutor();
   // Runs `handler`, with notes for those who ask what holds the poller.
   template <typename Handler>
-  [[gnu::always_inline]] absl::Status Enclosed(const char* kind, Handler&& handler);
+  [[gnu::always_inline]] absl::Status Enclosed(const transport::CalledCode& kind, Handler&& handler);
   absl::Status CallHandler();
   [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
   // Asks Serving::authorize, which there is.
@@ -232,7 +233,7 @@ class ServerCall {
 };
 
 template <typename Handler>
-inline absl::Status ServerCall::Enclosed(const char* kind, Handler&& handler) {
+inline absl::Status ServerCall::Enclosed(const transport::CalledCode& kind, Handler&& handler) {
   const char* const method = entry_->method->name;
   const transport::Poller::CallOut out(connection_.poller(), kind, method, CallIdOf());
   HAWSER_PROBE(handler_start, connection_.number(), id_.slot, id_.generation, method);
@@ -250,7 +251,7 @@ inline absl::Status ServerCall::RunHandler() {
 }
 
 inline absl::Status ServerCall::RunUsual() {
-  return Enclosed(transport::kHandler, [this] { return RunHandler(); });
+  return Enclosed(kHandler, [this] { return RunHandler(); });
 }
 
 }  // namespace hawser::internal

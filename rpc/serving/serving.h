@@ -28,8 +28,8 @@ struct Serving {
   std::shared_ptr<CallbackGate> gate;
   std::function<absl::Status(const ServerContext& context)> authorize;  // Empty: every call may run.
 
-  // A handler runs with nothing around it: no gate, no interceptors, no `authorize`. One variable, so that a
-  // further option costs a plain call nothing. Set by the server, when all of them are known.
+  // There is no gate, no interceptor and no `authorize`, so that a call may go to its handler without a look
+  // at each of them. Set by the server, when all of them are known.
   bool plain = false;
 };
 

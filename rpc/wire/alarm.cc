@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/exceptions.h"
 
 namespace hawser::internal {
@@ -67,9 +68,9 @@ void Alarm::Ring() {
   }
   Forget();
   if (!callback) return;
-  const transport::Poller::CallOut out(poller_, "a coroutine of", whose_);
+  const transport::Poller::CallOut out(poller_, kCoroutine, whose_);
   const TraceScope trace(trace_);
-  CallUser("a coroutine of", whose_, [&] { callback(is_cancelled_); });
+  CallUser(kCoroutine.name, whose_, [&] { callback(is_cancelled_); });
 }
 
 void Alarm::Forget() {

@@ -16,7 +16,7 @@ LIMITS = [
     ("connections that a poller", "rpc/server/serving_poller.cc", ["kWaitingMax", "kWaitingOfHostMax"]),
     ("clients that have sent no message", "rpc/server/admission.cc", ["kNewcomersMax", "kNewcomersPerHostMax"]),
     ("TCP connections without", "transport/fabric/tcp/options.h", ["half_open_max", "half_open_per_host_max"]),
-    ("registered memory", "transport/memory/buffer_pool.h", ["limit_bytes"]),
+    ("registered memory", "transport/memory/pool_options.h", ["limit_bytes"]),
     ("calls in flight", "transport/wire/options.h", ["slots"]),
     ("a message", "transport/wire/options.h", ["message_bytes_max"]),
     ("certificates", "tls/certificate.h", ["kCertificatesBytesMax"]),

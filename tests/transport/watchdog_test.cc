@@ -21,6 +21,9 @@
 namespace hawser::transport {
 namespace {
 
+constexpr CalledCode kHandler{"the handler of", "give the server an executor"};
+constexpr CalledCode kCallback{"the callback of"};
+
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -66,7 +69,7 @@ class WatchdogTest : public ::testing::Test {
   }
 
   void Enter() {
-    called_.Enter("the handler of", "kv.capnp:KeyValue.get");
+    called_.Enter(kHandler, "kv.capnp:KeyValue.get");
     if (watchdog_.asleep().load()) watchdog_.Wake();
   }
   bool AwaitLines(size_t count) {
@@ -112,20 +115,20 @@ TEST_F(WatchdogTest, ACallThatHoldsIsNamedByItsId) {
   ASSERT_TRUE(AwaitLines(1));
   EXPECT_THAT(lines(), ElementsAre(HasSubstr(
                            "the handler of kv.capnp:KeyValue.get, call 12:3.17, has held a poller for 6 s")));
-  EXPECT_EQ(Describe(*called_.Now()), "the handler of kv.capnp:KeyValue.get") << "what a peer may be told";
+  EXPECT_EQ(Describe(*called_.Now()), "the handler of kv.capnp:KeyValue.get") << "what a peer may read";
 }
 
 TEST_F(WatchdogTest, TheIdOfAHandlerIsNotThatOfACallbackAfterIt) {
   const bool outer = called_.Enter(kHandler, "kv.capnp:KeyValue.get", {.connection = 12});
   called_.Leave(outer);
-  called_.Enter("the callback of", "kv.capnp:KeyValue.get");
+  called_.Enter(kCallback, "kv.capnp:KeyValue.get");
   EXPECT_EQ(DescribeWithId(*called_.Now()), "the callback of kv.capnp:KeyValue.get");
 }
 
 TEST_F(WatchdogTest, APollerThatMovesIsNotTold) {
   for (int turn = 0; turn < 20; ++turn) {
     called_.StartTurn(clock_.NowNs());
-    const bool outer = called_.Enter("the callback of", "x");
+    const bool outer = called_.Enter(kCallback, "x");
     if (watchdog_.asleep().load()) watchdog_.Wake();
     clock_.Advance(absl::Seconds(1));
     const int before = clock_.reads();
@@ -137,10 +140,8 @@ TEST_F(WatchdogTest, APollerThatMovesIsNotTold) {
 }
 
 TEST_F(WatchdogTest, ItsAdviceFitsWhatHolds) {
-  const std::pair<const char*, const char*> advices[] = {
-      {kHandler, "give the server an executor"},
-      {kOfferedHandler, "; Defer() and answer"},
-      {"the executor, given the handler of", "; do on another thread"}};
+  const std::pair<CalledCode, const char*> advices[] = {{kHandler, "; give the server an executor"},
+                                                        {kCallback, "; do on another thread"}};
   size_t count = 0;
   for (const auto& [what, advice] : advices) {
     called_.StartTurn(clock_.NowNs());
@@ -203,9 +204,9 @@ TEST(PollerWatchTest, APollerTellsWhatItCallsAndWhose) {
   const auto runtime = *Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/false);
   Poller& poller = runtime->poller(0);
   Timer timer([&] {
-    const Poller::CallOut outer(poller, "the callback of", "a");
+    const Poller::CallOut outer(poller, kCallback, "a");
     {
-      const Poller::CallOut inner(poller, "the handler of", "b");
+      const Poller::CallOut inner(poller, kHandler, "b");
       EXPECT_EQ(Describe(*poller.called_out().Now()), "the handler of b");
     }
     EXPECT_TRUE(poller.called_out().Now().has_value());

@@ -1,4 +1,5 @@
 #include "hawser/tools/doctor/checks.h"
+#include "hawser/transport/memory/pool_options.h"
 #include "hawser/transport/wire/options.h"
 
 namespace hawser::doctor {

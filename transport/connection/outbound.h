@@ -110,7 +110,7 @@ class Outbounds final : ResponseAccount::Owner {
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or
   //                      it is a response beyond what the peer's host may hold
-  //   anything else:     the connection has just failed, and its handlers have heard
+  //   anything else:     the connection has just failed, and its handlers were called
   // `ends_rkey`: a grant of the peer's that the SEND ends, or 0.
   Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
   // The same for the usual message (usual_out.cc). True: the fabric has copied it, and it stays the caller's.

@@ -120,7 +120,7 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
 
 void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response) {
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
-  if (response.ok() && !(*response)->envelope().empty() && (*response)->envelope()[0] != 0) {
+  if (response.ok() && MayReturnRequest((*response)->envelope())) {
     OfferRequestBack(slot, *handler, **response);
   }
   // The slot is free before the handler runs, because the handler may send the next request in it. Callers

@@ -19,7 +19,7 @@ namespace hawser::transport {
   }
   port_.poller().received().whole.Add();
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
-  if (!message.envelope.empty() && message.envelope[0] != 0) [[unlikely]]
+  if (MayReturnRequest(message.envelope)) [[unlikely]]
     OfferRequestBack(slot, *handler, whole);
   // The response was not announced, so no memory counts for it.
   if (slot.copied_request != nullptr) [[likely]] {

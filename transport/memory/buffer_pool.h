@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/memory/memory_waiters.h"
+#include "hawser/transport/memory/pool_options.h"
 
 namespace hawser::transport {
 
@@ -56,18 +57,6 @@ class Lease {
   explicit Lease(internal::Block* block) : block_(block) {}
 
   internal::Block* block_ = nullptr;
-};
-
-struct BufferPoolOptions {
-  // Most registered memory: leased, and kept for reuse; one slab of 2 MiB at least. The reserve (see
-  // BufferPool::AcquireReserved()) of at most kReserveBytes comes on top.
-  size_t limit_bytes = size_t{4} << 30;
-  // Memory unused for this long, or up to half as long again, is returned to the system, except one slab of 2
-  // MiB. 1 ms at least; infinite: it is kept, and goes only where other memory of the pool is wanted. Unset:
-  // 4 s over TCP and 60 s over RDMA, where each return and each registration takes commands of the NIC and
-  // pins or unpins all pages, so that a load that comes back within a minute should find its memory
-  // registered.
-  std::optional<absl::Duration> idle = std::nullopt;
 };
 
 // A buffer of the reserve, and all of it.

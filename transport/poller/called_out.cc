@@ -8,7 +8,7 @@ std::string ToString(const CallId& id) {
   return absl::StrCat(id.connection, ":", id.slot, ".", id.generation);
 }
 
-std::string Describe(const CalledOut::Call& call) { return absl::StrCat(call.what, " ", call.whose); }
+std::string Describe(const CalledOut::Call& call) { return absl::StrCat(call.what->name, " ", call.whose); }
 
 std::string DescribeWithId(const CalledOut::Call& call) {
   std::string text = Describe(call);

@@ -10,12 +10,14 @@
 
 namespace hawser::transport {
 
-// Kinds of code that a poller calls, for CalledOut::Call::what.
-inline constexpr const char* kHandler = "the handler of";
-// A handler of a service that a channel offers.
-inline constexpr const char* kOfferedHandler = "the client's handler of";
+// A kind of code of the application that a poller calls. Static storage.
+struct CalledCode {
+  const char* name = nullptr;  // Before whose it is: "the callback of".
+  // What its author can do if it holds the poller.
+  const char* remedy = "do on another thread what takes long";
+};
 
-// One call that a server serves: "12:3.17" (ServerContext::call_id()).
+// An exchange that this process answers: "12:3.17".
 struct CallId {
   uint64_t connection = 0;  // Its number in this process, from 1 on. 0: no call.
   uint16_t slot = 0;
@@ -29,19 +31,19 @@ std::string ToString(const CallId& id);
 class CalledOut {
  public:
   struct Call {
-    const char* what = nullptr;   // kHandler, or "the callback of"; null: there is none.
-    const char* whose = nullptr;  // "kv.capnp:KeyValue.get".
+    const CalledCode* what = nullptr;  // Null: there is none.
+    const char* whose = nullptr;       // The name of a request, for example.
     // The start of the turn that the call is part of, on the poller's clock. Calls of one turn together hold
     // the poller as one would.
     int64_t since_ns = 0;
-    CallId id;  // That of a handler.
+    CallId id;  // Of what answers a request.
   };
 
   // ---- On the poller.
 
   // A turn of the thread that drives.
   void StartTurn(int64_t now_ns) {
-    const char* const what = what_.load(std::memory_order_relaxed);
+    const CalledCode* const what = what_.load(std::memory_order_relaxed);
     if (what != nullptr || before_.what != nullptr) {  // Most turns that find nothing follow one like them.
       before_ = Load(what);
       what_.store(nullptr, std::memory_order_relaxed);
@@ -49,9 +51,9 @@ class CalledOut {
     turn_ns_.store(now_ns, std::memory_order_relaxed);
   }
   // Around a call; Leave() gets what Enter() has returned.
-  bool Enter(const char* what, const char* whose, const CallId& id = {}) {
+  bool Enter(const CalledCode& what, const char* whose, const CallId& id = {}) {
     const bool outer = inside_.load(std::memory_order_relaxed);
-    what_.store(what, std::memory_order_relaxed);
+    what_.store(&what, std::memory_order_relaxed);
     whose_.store(whose, std::memory_order_relaxed);
     connection_.store(id.connection, std::memory_order_relaxed);
     if (id.connection != 0)
@@ -62,7 +64,7 @@ class CalledOut {
   void Leave(bool outer) { inside_.store(outer, std::memory_order_relaxed); }
   // The last call of this turn or, if it has called nothing yet, of the turn before.
   Call Last() const {
-    const char* const what = what_.load(std::memory_order_relaxed);
+    const CalledCode* const what = what_.load(std::memory_order_relaxed);
     return what == nullptr ? before_ : Load(what);
   }
 
@@ -79,7 +81,7 @@ class CalledOut {
   }
 
  private:
-  Call Load(const char* what) const {
+  Call Load(const CalledCode* what) const {
     const uint64_t exchange = exchange_.load(std::memory_order_relaxed);
     return {what,
             whose_.load(std::memory_order_relaxed),
@@ -89,7 +91,7 @@ class CalledOut {
   }
 
   std::atomic<bool> inside_{false};
-  std::atomic<const char*> what_{nullptr};  // That of the last call in this turn; null: there was none.
+  std::atomic<const CalledCode*> what_{nullptr};  // That of the last call in this turn; null: there was none.
   std::atomic<const char*> whose_{nullptr};
   std::atomic<int64_t> turn_ns_{0};
   std::atomic<uint64_t> connection_{0};  // That of a CallId; 0: the call has none.
@@ -97,10 +99,10 @@ class CalledOut {
   Call before_;                          // The last one of the turn before.
 };
 
-// "the handler of kv.capnp:KeyValue.get".
+// The name of the code, and whose it is: "the callback of kv.capnp:KeyValue.get".
 std::string Describe(const CalledOut::Call& call);
-// "the handler of kv.capnp:KeyValue.get, call 12:3.17": for those who operate this process. A peer must not
-// learn how many connections there are.
+// With the id, "..., call 12:3.17": for those who operate this process. A peer must not learn how many
+// connections there are.
 std::string DescribeWithId(const CalledOut::Call& call);
 // "7 s", "1.95 s" or "120 ms": as people say it, rounded down to 10 ms.
 std::string RoughDuration(absl::Duration duration);

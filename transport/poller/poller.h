@@ -143,11 +143,11 @@ class Poller final : public PollerServices {
   // callback then waits for the next turn, behind a timer that is due.
   bool MayCallOut() const { return may_call_out_; }
 
-  // Encloses each call of such code. `what` and `whose` name it: "the handler of", "kv.capnp:KeyValue.get",
-  // both static. `id`: of a call that is served.
+  // Encloses each call of such code, which `what` and `whose` name; both are static. `id`: of an exchange
+  // that it answers.
   class CallOut {
    public:
-    CallOut(Poller& poller, const char* what, const char* whose, const CallId& id = {})
+    CallOut(Poller& poller, const CalledCode& what, const char* whose, const CallId& id = {})
         : poller_(poller),
           may_call_out_(std::exchange(poller.may_call_out_, false)),
           outer_(poller.called_out_.Enter(what, whose, id)) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -12,18 +11,10 @@
 namespace hawser::transport {
 namespace {
 
-const char* Advice(const char* what) {
-  if (std::strcmp(what, kHandler) == 0) {
-    return "give the server an executor (ServerOptions::executor), or Defer() and answer from another thread";
-  }
-  if (std::strcmp(what, kOfferedHandler) == 0) return "Defer() and answer from another thread";
-  return "do on another thread what takes long";
-}
-
 std::string Complaint(const CalledOut::Call& call, absl::Duration held) {
   return absl::StrCat(DescribeWithId(call), call.id.connection != 0 ? "," : "", " has held a poller for ",
                       RoughDuration(held), ": nothing else on it moves meanwhile, no call and no deadline; ",
-                      Advice(call.what));
+                      call.what->remedy);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ class ResponseHandler : public OutgoingMessage::Taker {
   void OnRequestReturned(OutgoingMessagePtr request) override { (void)request; }
   // Asked before OnResponse(Unavailable). True: OnRequestReturned() follows, after OnResponse().
   virtual bool WantsRequestBack() { return false; }
-  // Asked before OnResponse() with an error: a response whose envelope starts with a byte other than zero
-  // (rpc/PROTOCOL.md). True: OnRequestReturned() follows, before or after OnResponse().
+  // Asked before OnResponse() with a response for which MayReturnRequest() holds (rpc/PROTOCOL.md). True:
+  // OnRequestReturned() follows, before or after OnResponse().
   virtual bool WantsRequestBackAfter(const IncomingMessage& error) {
     (void)error;
     return false;

@@ -27,9 +27,15 @@ class MessageCache;
 class MessagePool;
 struct OutgoingMessageDeleter;
 
-// What rpc/ sends with a message besides its body (method, status); opaque to transport/. Bytes, a multiple
-// of 8.
+// What a message's sender adds to its body, such as the method: at most these bytes, a multiple of 8. Opaque
+// to transport/ but for the first byte of a response's: see MayReturnRequest().
 inline constexpr size_t kEnvelopeMax = 32;
+
+// Other than 0: the peer answers without the result that was asked for, and may not have run the request. The
+// requester offers it back then (ResponseHandler::WantsRequestBackAfter()).
+inline bool MayReturnRequest(absl::Span<const uint8_t> envelope) {
+  return !envelope.empty() && envelope[0] != 0;
+}
 
 // Most segments of one message. A builder's segments grow, so about 40 reach 512 MiB; the rest is for
 // payloads that are referred to in place.

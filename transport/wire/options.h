@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "hawser/transport/memory/buffer_pool.h"
 
 namespace hawser::transport {
 
@@ -52,16 +51,20 @@ inline constexpr uint32_t kReceiveBufferMax = 65536;
 // What lets a peer READ a large message over rdma://. Small ones (up to
 // ConnectionOptions::receive_buffer_bytes) need nothing.
 enum class RdmaGrants {
-  kAutomatic,  // kWindows where the device has them, else kRegistered.
-  kWindows,  // A memory window for each segment of a message: one peer can READ exactly that, until the call ends.
-             // Creating a runtime fails where the device has none (FailedPrecondition).
-  kRegistered,  // A registration for each: two calls of the system, and commands of the device, a message. Every peer of the
-  // process that guesses the key can READ the same, until the call ends.
-  kShared,  // The key that the pool's memory has anyway: nothing per message. (Over iWARP the receiver still registers what it
-  // READs into.) Every peer of the process on that device, also one of another runtime, can READ all
-  // memory of the runtime's pool, at any time, once a large message has given it a key: what others send
-  // and receive, what was sent before, and what the program keeps in buffers of the pool. Only
-  // where all peers may know all of that.
+  // kWindows where the device has them, else kRegistered.
+  kAutomatic,
+  // A memory window for each segment of a message: one peer can READ exactly that, until the call ends.
+  // Creating a runtime fails where the device has none (FailedPrecondition).
+  kWindows,
+  // A registration for each: two calls of the system, and commands of the device, a message. Every peer of
+  // the process that guesses the key can READ the same, until the call ends.
+  kRegistered,
+  // The key that the pool's memory has anyway: nothing per message. (Over iWARP the receiver still registers
+  // what it READs into.) Every peer of the process on that device, also one of another runtime, can READ all
+  // memory of the runtime's pool, at any time, once a large message has given it a key: what others send and
+  // receive, what was sent before, and what the program keeps in buffers of the pool. Only where all peers
+  // may know all of that.
+  kShared,
 };
 
 // How a poller waits when there is nothing to do.
