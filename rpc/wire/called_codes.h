@@ -15,6 +15,7 @@ inline constexpr transport::CalledCode kOfferedHandler{"the client's handler of"
                                                        "Defer() and answer from another thread"};
 inline constexpr transport::CalledCode kExecutor{"the executor, given the handler of"};
 inline constexpr transport::CalledCode kCallback{"the callback of"};
+inline constexpr transport::CalledCode kInterceptor{"the interceptor of"};
 inline constexpr transport::CalledCode kCoroutine{"a coroutine of"};
 inline constexpr transport::CalledCode kOnCancel{"the OnCancel() callback of"};
 inline constexpr transport::CalledCode kOnClosed{"the OnClosed() callback of"};

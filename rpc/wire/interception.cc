@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/transport/log/peer_log.h"
 
@@ -38,14 +39,13 @@ absl::Status Interception::Begin(const Interceptors& interceptors, Interceptor::
 }
 
 void Interception::End(transport::Poller& poller, const char* method, const absl::Status& status) {
-  constexpr const char* kWhat = "the interceptor of";
   std::optional<transport::Poller::CallOut> out;
   // Otherwise other code of the application is running, and the poller keeps its name.
-  if (poller.Held() && !poller.called_out().inside()) out.emplace(poller, kWhat, method);
+  if (poller.Held() && !poller.called_out().inside()) out.emplace(poller, kInterceptor, method);
   while (begun()) {
     const std::unique_ptr<Interceptor::Call> last = std::move(begun_.back());
     begun_.pop_back();
-    CallUser(kWhat, method, [&] { last->OnEnd(status); });
+    CallUser(kInterceptor.name, method, [&] { last->OnEnd(status); });
   }
 }
 

@@ -90,6 +90,48 @@ TEST_F(AtomicPeerTest, OneThatComesByteByByteIsExecutedWithItsLast) {
   EXPECT_EQ(Word(1024), 3u);
 }
 
+// From the middle of a word to the middle of another.
+TEST_F(AtomicPeerTest, AWriteThatComesByteByByteChangesWholeWords) {
+  const Granted granted = b_.Grant(b_.At(1024, 64), QueuePair::Access::kWrite);
+  const std::string text = "abcdefghijklmnopqrstuvwxy";
+  const std::string before = b_.Text(1024, 64);
+  std::string after = before;
+  after.replace(3, text.size(), text);
+  peer_.Say(Bytes({.kind = FrameKind::kWrite,
+                   .length_bytes = static_cast<uint32_t>(text.size()),
+                   .key = granted.rkey,
+                   .address = granted.address + 3}));
+  for (size_t said = 0; said < text.size(); ++said) {
+    peer_.Say(text.substr(said, 1));
+    world_.PollSome(2);
+    const std::string now = b_.Text(1024, 64);
+    for (size_t word = 0; word < 64; word += 8) {
+      const std::string is = now.substr(word, 8);
+      EXPECT_TRUE(is == before.substr(word, 8) || is == after.substr(word, 8)) << said << ", " << word;
+    }
+  }
+  HAWSER_UNTIL(world_, b_.Text(1024, 64) == after);
+  EXPECT_FALSE(b_.news().ended());
+}
+
+// Most of it is beyond what is read at once, and the pieces end in words.
+TEST_F(AtomicPeerTest, AWriteInPiecesArrivesWhole) {
+  const Granted granted = b_.Grant(b_.At(2048, 1024), QueuePair::Access::kWrite);
+  std::string text;
+  for (int i = 0; i < 1013; ++i) text += static_cast<char>('a' + i % 26);
+  const std::string bytes = Bytes({.kind = FrameKind::kWrite,
+                                   .length_bytes = static_cast<uint32_t>(text.size()),
+                                   .key = granted.rkey,
+                                   .address = granted.address + 5}) +
+                            text + Bytes(Add()) + Operand(3);
+  for (size_t at = 0; at < bytes.size(); at += 37) {
+    peer_.Say(bytes.substr(at, 37));
+    world_.PollSome(2);
+  }
+  ExpectAnswer(0, 0);
+  EXPECT_EQ(b_.Text(2048, 1024), std::string(5, '\0') + text + std::string(6, '\0'));
+}
+
 TEST_F(AtomicPeerTest, OperandsOfAnotherLength) {
   peer_.Say(Add(9), Operand(1) + "x");
   ExpectBrokenProtocol("it sent a payload for an atomic of 9 bytes");

@@ -13,6 +13,12 @@ void CopyBytes(uint8_t* to, const uint8_t* from, size_t length_bytes) {
   }
 }
 
+void StoreBytes(uint8_t* to, const uint8_t* from, size_t length_bytes) {
+  for (size_t i = 0; i < length_bytes; ++i) {
+    std::atomic_ref<uint8_t>(to[i]).store(from[i], std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 uint64_t ExecuteAtomic(FrameKind atomic, uint8_t* word, const uint64_t* operands) {
@@ -34,6 +40,17 @@ void CopyWords(uint8_t* to, const uint8_t* from, size_t length_bytes) {
     std::memcpy(to + at, &value, sizeof(value));
   }
   CopyBytes(to + at, from + at, length_bytes - at);
+}
+
+void StoreWords(uint8_t* to, const uint8_t* from, size_t length_bytes) {
+  size_t at = std::min(RestOfWord(to), length_bytes);
+  StoreBytes(to, from, at);
+  for (; length_bytes - at >= kAtomicBytes; at += kAtomicBytes) {
+    uint64_t value;
+    std::memcpy(&value, from + at, sizeof(value));
+    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(to + at)).store(value, std::memory_order_relaxed);
+  }
+  StoreBytes(to + at, from + at, length_bytes - at);
 }
 
 }  // namespace hawser::fabric

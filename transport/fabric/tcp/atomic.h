@@ -27,8 +27,13 @@ uint64_t ExecuteAtomic(FrameKind atomic, uint8_t* word, const uint64_t* operands
 // Copies memory that others change meanwhile, each aligned word of 8 bytes whole. `to` need not be aligned.
 void CopyWords(uint8_t* to, const uint8_t* from, size_t length_bytes);
 
+// The same into memory that others read and change meanwhile. `from` need not be aligned.
+void StoreWords(uint8_t* to, const uint8_t* from, size_t length_bytes);
+
 // How many bytes from `at` on belong to a word that begins before it.
 inline size_t RestOfWord(const uint8_t* at) { return -reinterpret_cast<uintptr_t>(at) % kAtomicBytes; }
+// How many bytes before `end` belong to a word that ends behind it.
+inline size_t BytesOfLastWord(const uint8_t* end) { return reinterpret_cast<uintptr_t>(end) % kAtomicBytes; }
 
 }  // namespace hawser::fabric
 

@@ -59,8 +59,10 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
     // behind the part of a header that is already there.
     iovec segments[kSgeMax + 1];
     size_t count = 0;
+    // What is dropped passes through staging, and a WRITE, because the kernel would write parts of words.
     const bool drops = payload_ == FrameKind::kPush && target_ == nullptr;
-    const size_t missing = drops ? 0 : payload_missing_;
+    const bool is_staged = payload_missing_ > 0 && (drops || payload_ == FrameKind::kWrite);
+    const size_t missing = is_staged ? 0 : payload_missing_;
     if (missing > 0 && payload_ == FrameKind::kReadResponse) {
       count = send_queue_.ReadSink(missing, segments);
     } else if (missing > 0) {
@@ -72,8 +74,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
                         : is_pushed_to_                 ? kStagedMin
                                                         : kStagedMin + receive_queue_.room_bytes();
     if (!pushes_.empty()) staged_max = std::min(staged_max, kStagedMin);
-    // Dropped bytes pass through staging, too, so it needs room for more than a header at a time.
-    if (drops) staged_max += payload_missing_;
+    if (is_staged) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;
     segments[count++] = {staging.data() + kept, room};
 
@@ -99,7 +100,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
     emptied_ = stream.IsEmptyAfter(n, missing + room);
     if (const size_t staged = n - to_payload; staged > 0) {
       const uint8_t* const end = staging.data() + kept + staged;
-      const Result result = Parse(drops ? CopyPayload(staging.data(), end) : staging.data(), end);
+      const Result result = Parse(is_staged ? CopyPayload(staging.data(), end) : staging.data(), end);
       if (counters != nullptr && copied_bytes_ > 0) {
         counters->read_bytes.fetch_add(copied_bytes_, std::memory_order_relaxed);
         counters->read_bytes_copied.fetch_add(std::exchange(copied_bytes_, 0), std::memory_order_relaxed);
@@ -300,9 +301,13 @@ void FrameReader::Advance(size_t length_bytes) {
   }
 }
 
-// Copies the part of the payload that has arrived. Returns what follows it.
+// Copies the part of the payload that has arrived, of a WRITE whole words of its target, so that others see
+// each as it was or as it is to be. Returns what follows it: of a WRITE that goes on, fewer bytes than a word.
 const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end) {
-  const size_t length_bytes = std::min<size_t>(payload_missing_, end - next);
+  size_t length_bytes = std::min<size_t>(payload_missing_, end - next);
+  if (payload_ == FrameKind::kWrite && length_bytes < payload_missing_) {
+    length_bytes -= std::min(length_bytes, BytesOfLastWord(target_ + length_bytes));
+  }
   if (length_bytes == 0) return next;
   if (payload_ == FrameKind::kReadResponse) {  // Read() never gets here. Counted, so that a test detects it.
     copied_bytes_ += length_bytes;
@@ -311,6 +316,8 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
     for (size_t i = 0, offset = 0; i < count; offset += segments[i++].iov_len) {
       std::memcpy(segments[i].iov_base, next + offset, segments[i].iov_len);
     }
+  } else if (payload_ == FrameKind::kWrite) {
+    StoreWords(target_, next, length_bytes);
   } else if (target_ != nullptr) {
     std::memcpy(target_, next, length_bytes);
   }

@@ -109,6 +109,7 @@ class FrameReader {
   // and long.
   uint8_t* target_ = nullptr;
   FrameHeader header_;  // That frame's.
+  // Of a header, or of a word of a WRITE.
   uint32_t partial_bytes_ = 0;
   uint8_t partial_[sizeof(FrameHeader)];
 
