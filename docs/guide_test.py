@@ -5,7 +5,8 @@
     guide_test.py README.md snippets/readme_test.cc echo.capnp
 
 A snippet is what is between "// snippet: name" and "// end of snippet", without the common indentation. If schemas are
-given, each block of Cap'n Proto is a part of one of them. links_test.py checks the links.
+given, each block of Cap'n Proto is a part of one of them. links_test.py checks the links, and header_examples_test.py the
+snippets with which headers open.
 """
 
 import os
@@ -17,7 +18,9 @@ import textwrap
 def snippets(path):
     """Yields the name and the text of each snippet of the file."""
     name = None
-    for number, line in enumerate(open(path, encoding="utf-8"), 1):
+    with open(path, encoding="utf-8") as file:
+        source = file.readlines()
+    for number, line in enumerate(source, 1):
         begins = re.fullmatch(r"\s*// snippet: (\w+)\n", line)
         ends = re.fullmatch(r"\s*// end of snippet\n", line)
         if (begins and name) or (ends and not name):
@@ -71,4 +74,5 @@ def main():
     print(f"{len(shown)} snippets")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_BUFFER_H_
 #define HAWSER_RPC_BUFFER_H_
 
+// A payload in registered memory, which a call sends from there, without a copy:
+//
+//   absl::StatusOr<hawser::Buffer> buffer = channel->AllocateBuffer(size_bytes);
+//   if (!buffer.ok()) return buffer.status();
+//   fill(buffer->data(), buffer->size_bytes());  // From the disk, say.
+//   auto call = pages.Write();
+//   call.request().setNumber(7);
+//   call.request().adoptPage(call.Attach(*std::move(buffer)));
+//   return call.Send().Wait().status();
+
 #include <capnp/blob.h>
 
 #include <algorithm>

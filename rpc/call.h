@@ -1,6 +1,15 @@
 #ifndef HAWSER_RPC_CALL_H_
 #define HAWSER_RPC_CALL_H_
 
+// One call. `pages` is a stub, which code generated from a schema provides:
+//
+//   auto call = pages.Read({.timeout = absl::Seconds(5)});
+//   call.request().setNumber(number);  // Built in registered memory.
+//   absl::StatusOr<hawser::Reply<Pages::ReadResults>> reply = call.Send().Wait();  // Or Then(), or co_await.
+//   if (!reply.ok()) return reply.status();
+//   const capnp::Data::Reader page = (*reply)->getPage();  // Valid as long as `reply`.
+//   return std::string(page.asChars().begin(), page.size());
+
 #include <capnp/message.h>
 
 #include <coroutine>

@@ -1,6 +1,17 @@
 #ifndef HAWSER_RPC_CHANNEL_H_
 #define HAWSER_RPC_CHANNEL_H_
 
+// A channel to a server, with which stubs make calls:
+//
+//   hawser::ChannelOptions options;
+//   options.default_timeout = absl::Seconds(2);  // Of calls that name none.
+//   options.on_state_change = [log_line](hawser::ChannelState state, const absl::Status& why) {
+//     log_line(absl::StrCat(hawser::ToString(state), ": ", why.ToString()));
+//   };
+//   absl::StatusOr<std::shared_ptr<hawser::Channel>> channel = hawser::Channel::Connect(uri, options);
+//   if (!channel.ok()) return channel.status();
+//   PagesStub pages(*channel);  // Any number of stubs and threads share the channel.
+
 #include <cstddef>
 #include <memory>
 #include <string>

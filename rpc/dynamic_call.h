@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_DYNAMIC_CALL_H_
 #define HAWSER_RPC_DYNAMIC_CALL_H_
 
+// A call of a method that the program knows from a schema at run time:
+//
+//   const capnp::InterfaceSchema pages = capnp::Schema::from<Pages>();  // Or from a capnp::SchemaLoader.
+//   auto call = hawser::DynamicCall::Create(channel, pages.getMethodByName("read"));
+//   if (!call.ok()) return call.status();
+//   call->request().set("number", number);
+//   absl::StatusOr<hawser::Reply<capnp::DynamicStruct>> reply = call->Send().Wait();
+//   if (!reply.ok()) return reply.status();
+//   const auto page = (*reply)->get("page").as<capnp::Data>();
+
 #include <capnp/dynamic.h>
 #include <capnp/schema.h>
 #include <kj/string.h>
@@ -88,11 +98,6 @@ class [[nodiscard]] PendingDynamicCall {
 };
 
 // As a Call: fill request(), then Send(). Move-only.
-//   auto call = hawser::DynamicCall::Create(channel, interface.getMethodByName("get"),
-//                                           {.timeout = absl::Seconds(1)});
-//   call->request().set("key", "tow");
-//   auto reply = call->Send().Wait();
-//   if (reply.ok()) Use((*reply)->get("value").as<capnp::Data>());
 class [[nodiscard]] DynamicCall {
  public:
   // InvalidArgument: Cap'n Proto finds the types of the method to be unusable, as those of a peer can be. If

@@ -1,6 +1,14 @@
 #ifndef HAWSER_RPC_EXECUTOR_H_
 #define HAWSER_RPC_EXECUTOR_H_
 
+// Threads for handlers that block. (rpc/sleep.h opens with a coroutine that moves itself to one.)
+//
+//   absl::StatusOr<std::unique_ptr<hawser::Executor>> executor = hawser::Executor::Create({.threads = 8});
+//   if (!executor.ok()) return executor.status();
+//   hawser::ServerOptions options;
+//   options.executor = (*executor)->ForHandlers();  // Handlers may block these threads.
+//   hawser::Server server(std::move(options));      // Declared after the executor, which outlives it.
+
 #include <coroutine>
 #include <cstddef>
 #include <functional>
@@ -12,16 +20,8 @@
 
 namespace hawser {
 
-// Threads for what would block a poller, and a queue. A server may run all its handlers there, or a coroutine
-// a part of itself:
-//
-//   absl::StatusOr<std::unique_ptr<hawser::Executor>> executor = hawser::Executor::Create({.threads = 8});
-//   server_options.executor = (*executor)->ForHandlers();
-//
-//   absl::Status scheduled = co_await (*executor)->Schedule();
-//   if (!scheduled.ok()) co_return scheduled;
-//   Work();  // This, and what follows up to the next co_await, runs on one of its threads.
-//
+// Threads for what would block a poller, and a queue. A server may run all its handlers there. A coroutine
+// may run a part of itself there: what follows `co_await executor.Schedule()`, up to its next co_await.
 // Thread:   any.
 // Lifetime: outlives the server whose handlers it runs. The destructor runs what is queued, and waits for it,
 //           so no thread of its own may call it. In a child after fork() it has no threads: nothing runs

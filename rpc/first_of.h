@@ -1,6 +1,19 @@
 #ifndef HAWSER_RPC_FIRST_OF_H_
 #define HAWSER_RPC_FIRST_OF_H_
 
+// A hedged call, which asks a second server if the first one is slow or has failed:
+//
+//   hawser::Task ReadHedged(hawser::DeferredCall call, uint64_t number, Pages::ReadResults::Builder reply) {
+//     const hawser::CallOptions options = hawser::CallOptions::For(call.context());
+//     hawser::FirstOf<Pages::ReadResults> first;
+//     first.Add(SendRead(left_, number, options));
+//     if (!co_await first.Within(kHedgeAfter)) first.Add(SendRead(right_, number, options));
+//     auto page = co_await first.Result();
+//     if (!page.ok()) co_return page.status();
+//     reply.setPage((*page)->getPage());
+//     co_return absl::OkStatus();
+//   }
+
 #include <coroutine>
 #include <memory>
 #include <utility>
@@ -14,13 +27,7 @@
 namespace hawser {
 
 // The first reply of several calls that ask the same, for coroutines. Its end cancels the calls that are
-// still under way. A hedged call asks a second server when the first one is slow, or has failed:
-//
-//   hawser::FirstOf<Pages::ReadResults> first;
-//   first.Add(SendRead(left));
-//   if (!co_await first.Within(absl::Milliseconds(5))) first.Add(SendRead(right));
-//   absl::StatusOr<hawser::Reply<Pages::ReadResults>> page = co_await first.Result();
-//
+// still under way.
 // Thread:   that of the coroutine, one at a time. It is resumed where a callback of Then() would run, of any
 //           of the calls, and after the time of Within() on the poller of the call that was added first.
 // Lifetime: a coroutine that is destroyed while it waits is not resumed. Destroy it where it cannot be

@@ -1,6 +1,20 @@
 #ifndef HAWSER_RPC_INTERCEPTOR_H_
 #define HAWSER_RPC_INTERCEPTOR_H_
 
+// Names the tenant in each call of a channel: options.interceptors = {std::make_shared<Stamp>("blue")}.
+//
+//   class Stamp : public hawser::Interceptor {
+//    public:
+//     explicit Stamp(std::string tenant) : tenant_(std::move(tenant)) {}
+//     absl::StatusOr<std::unique_ptr<Call>> Begin(const Beginning& call) override {
+//       call.outgoing_metadata.Add("tenant", tenant_);
+//       return nullptr;  // Its end does not matter.
+//     }
+//
+//    private:
+//     const std::string tenant_;
+//   };
+
 #include <memory>
 #include <string>
 

@@ -1,6 +1,14 @@
 #ifndef HAWSER_RPC_METADATA_H_
 #define HAWSER_RPC_METADATA_H_
 
+// Pairs that go along with a call, and with its answer:
+//
+//   const hawser::Metadata metadata = {{"tenant", tenant}};
+//   auto call = pages.Read({.metadata = &metadata});
+//   call.request().setNumber(7);
+//   auto reply = call.Send().Wait();
+//   const std::string retry_after = hawser::MetadataOf(reply.status()).Get("retry-after").value_or("");
+
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
@@ -86,8 +94,6 @@ class MetadataView {
 };
 
 // Pairs to send, or to keep.
-//   const hawser::Metadata metadata = {{"tenant", "blue"}};
-//   auto call = kv.Get({.metadata = &metadata});
 // Thread: one at a time; while no thread changes it, any may read it and send it.
 class Metadata {
  public:

@@ -1,6 +1,15 @@
 #ifndef HAWSER_RPC_OPTIONS_H_
 #define HAWSER_RPC_OPTIONS_H_
 
+// The options of calls, channels and servers. Those of a server with many clients, for example:
+//
+//   hawser::ServerOptions options;
+//   options.pollers = 4;
+//   options.pool.limit_bytes = size_t{8} << 30;
+//   options.connections_max = 40000;
+//   options.connection.slots = 8;
+//   options.connection.message_bytes_max = 4 << 20;
+
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -1,6 +1,14 @@
 #ifndef HAWSER_RPC_OTLP_TRACE_SINK_H_
 #define HAWSER_RPC_OTLP_TRACE_SINK_H_
 
+// Spans in a file, for the OpenTelemetry Collector:
+//
+//   auto sink = hawser::OtlpTraceSink::Open({.path = path,  // "/var/log/pages/traces.jsonl"
+//                                            .service_name = "pages",
+//                                            .attributes = {{"deployment.environment.name", "staging"}}});
+//   if (!sink.ok()) return sink.status();
+//   return hawser::SetTraceSink(*sink, {.sample_rate = 0.01});  // Of the traces that begin in this process.
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,12 +21,8 @@
 namespace hawser {
 
 // Writes spans to a file in OTLP's JSON (opentelemetry.io, "OTLP File Exporter"): each line is one
-// ExportTraceServiceRequest, which the OpenTelemetry Collector reads with its otlpjsonfile receiver.
-//
-//   auto sink = hawser::OtlpTraceSink::Open({.path = "/var/log/kv/traces.jsonl", .service_name = "kv"});
-//   if (sink.ok()) hawser::SetTraceSink(*sink, {.sample_rate = 0.01});
-//
-// A program that uses it links @hawser//rpc:otlp_trace_sink.
+// ExportTraceServiceRequest, which the OpenTelemetry Collector reads with its otlpjsonfile receiver. A
+// program that uses it links @hawser//rpc:otlp_trace_sink.
 //
 // A span's name is the method; its attributes are rpc.system, rpc.service, rpc.method, network.transport
 // ("tcp" or "rdma"), network.peer.address ("10.0.0.7"), network.peer.port, at a client also server.address

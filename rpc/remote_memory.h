@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_REMOTE_MEMORY_H_
 #define HAWSER_RPC_REMOTE_MEMORY_H_
 
+// Reads memory of a server without a handler, with a ticket that a call has returned:
+//
+//   auto opened = TablesStub(channel).Open().Send().Wait();
+//   if (!opened.ok()) return opened.status();
+//   hawser::RemoteMemory table(channel, (*opened)->getTable());
+//   absl::StatusOr<hawser::Buffer> bytes = channel->AllocateBuffer(kRowBytes);
+//   if (!bytes.ok()) return bytes.status();
+//   absl::Status read = table.Read(row * kRowBytes, {bytes->data(), kRowBytes}).Wait();
+//   if (!read.ok()) return read;
+
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,18 @@
 #ifndef HAWSER_RPC_SERVER_H_
 #define HAWSER_RPC_SERVER_H_
 
+// A server, from its start to its end:
+//
+//   hawser::ServerOptions options;
+//   options.status_address = "0";  // A page for people, and /metrics, on a port that is free.
+//   hawser::Server server(std::move(options));
+//   absl::Status added = server.AddService(&pages);  // A PagesService; outlives the server.
+//   if (!added.ok()) return added;
+//   absl::StatusOr<std::string> uri = server.Listen("tcp://[::]:0");  // The URI with the real port.
+//   if (!uri.ok()) return uri.status();
+//   wait_for_signal(*uri);
+//   return server.Shutdown(absl::Now() + absl::Seconds(10));
+
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -24,12 +36,7 @@ namespace internal {
 class ServerCore;
 }
 
-// Serves calls.
-//   hawser::Server server;
-//   server.AddService(&kv);
-//   absl::StatusOr<std::string> uri = server.Listen("tcp://[::]:7470");
-//   if (!uri.ok()) return uri.status();
-//   return server.Wait();
+// Serves calls, from the first Listen() until Shutdown().
 // Thread:   any. Listen(), Shutdown(), Wait() and the destructor wait, so none of the server's pollers may
 //           call them.
 // Lifetime: the services outlive it. The destructor shuts down at once and cancels running calls. It waits

@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_SERVER_CONTEXT_H_
 #define HAWSER_RPC_SERVER_CONTEXT_H_
 
+// A handler that answers later, from another thread. `disk_` is a pool of threads:
+//
+//   absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+//                     Pages::ReadResults::Builder reply) override {
+//     disk_.Add([this, call = context.Defer(), request, reply]() mutable {
+//       call.Finish(ReadFromDisk(request.getNumber(), reply));
+//     });
+//     return absl::OkStatus();
+//   }
+
 #include <capnp/any.h>
 #include <capnp/blob.h>
 #include <capnp/layout.h>

@@ -1,6 +1,15 @@
 #ifndef HAWSER_RPC_SERVICE_H_
 #define HAWSER_RPC_SERVICE_H_
 
+// A handler. Its class derives from PagesService, which is generated for `interface Pages`:
+//
+//   absl::Status Read(hawser::ServerContext&, Pages::ReadParams::Reader request,
+//                     Pages::ReadResults::Builder reply) override {
+//     if (request.getNumber() == 0) return absl::NotFoundError("pages are counted from 1");
+//     reply.setPage(Bytes(std::to_string(request.getNumber())));
+//     return absl::OkStatus();
+//   }
+
 #include "absl/status/status.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/method_table.h"

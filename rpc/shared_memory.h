@@ -1,6 +1,19 @@
 #ifndef HAWSER_RPC_SHARED_MEMORY_H_
 #define HAWSER_RPC_SHARED_MEMORY_H_
 
+// A service that shares memory with its clients, which read it by themselves (rpc/remote_memory.h):
+//
+//   absl::Status Start(hawser::Server& server) {  // Which listens already.
+//     absl::StatusOr<hawser::SharedMemory> table = server.Share(64 << 20);
+//     if (table.ok()) table_.emplace(*std::move(table));
+//     return table.status();
+//   }
+//   absl::Status Open(hawser::ServerContext& context, Tables::OpenParams::Reader,
+//                     Tables::OpenResults::Builder reply) override {
+//     return context.Grant(*table_, {.length = 1 << 20, .access = hawser::Access::kRead}, reply.initTable());
+//   }
+//   std::optional<hawser::SharedMemory> table_;
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -37,11 +50,8 @@ struct GrantOptions {
 };
 
 // Memory of a server that clients reach by themselves, with READ and WRITE: no handler runs, and over RDMA
-// not even a thread of the server's.
-//   absl::StatusOr<hawser::SharedMemory> table = server.Share(64 << 20);
-//   ... in a handler:
-//   return context.Grant(*table, {.length = 1 << 20}, reply.initTable());
-// The client gives the ticket to a RemoteMemory (rpc/remote_memory.h).
+// not even a thread of the server's. Server::Share() makes it, ServerContext::Grant() gives a client the
+// ticket, and the client gives that to a RemoteMemory (rpc/remote_memory.h).
 //
 // What this process writes there, clients may see in any order and in part: a READ returns at most 8 aligned
 // bytes as one write has left them, and over iWARP not even these, and this process gets no sign that a

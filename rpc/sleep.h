@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_SLEEP_H_
 #define HAWSER_RPC_SLEEP_H_
 
+// A handler that waits, and then works on a thread that it may block (rpc/executor.h):
+//
+//   hawser::Task ReadSlowly(hawser::DeferredCall call, uint64_t number, Pages::ReadResults::Builder reply) {
+//     absl::Status slept = co_await hawser::Sleep(call.context(), absl::Milliseconds(20));
+//     if (!slept.ok()) co_return slept;
+//     absl::Status scheduled = co_await executor_.Schedule();
+//     if (!scheduled.ok()) co_return scheduled;
+//     co_return ReadFromDisk(number, reply);  // On a thread of the executor, which it may block.
+//   }
+
 #include <coroutine>
 #include <memory>
 
@@ -14,13 +24,9 @@ namespace internal {
 class Alarm;
 }
 
-// A coroutine of a handler waits, and holds no thread meanwhile:
-//
-//   absl::Status slept = co_await hawser::Sleep(call.context(), absl::Milliseconds(20));
-//   if (!slept.ok()) co_return slept;  // Nothing waits for the answer any more.
-//
-// The result is OK after the time, which is at once if it is not positive. It is Cancelled as soon as the
-// caller stops waiting: it cancels, its deadline passes, or its connection is lost.
+// A coroutine of a handler waits, and holds no thread meanwhile. The result is OK after the time, which is at
+// once if it is not positive. It is Cancelled as soon as the caller stops waiting: it cancels, its deadline
+// passes, or its connection is lost.
 // Thread:   the coroutine is resumed on the thread that drives the poller of the handler's connection, which
 //           it must not block.
 //           When the connection ends, also because the channel or server of its service is destroyed, the

@@ -2,6 +2,14 @@
 #define HAWSER_RPC_STATS_H_
 
 // What a program can ask about its own calls: Server::stats(), Channel::poller_stats().
+//
+//   const hawser::ServerStats stats = server.stats();
+//   report = absl::StrCat(stats.calls_running, " of ", stats.calls_total, " calls are running; ");
+//   absl::StrAppend(&report, stats.violations[hawser::Violation::kSlot], " peers used a wrong slot");
+//   for (const hawser::PollerStats& poller : stats.pollers) {
+//     absl::StrAppend(&report, "; ", ToString(poller));  // "spins for 16us: ..."
+//   }
+
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_STATUS_H_
 #define HAWSER_RPC_STATUS_H_
 
+// Tries one replica after another, as long as none of them can have run the call:
+//
+//   for (const PagesStub& replica : replicas) {
+//     auto call = replica.Write({.timeout = absl::Seconds(5)});
+//     call.request().setNumber(number);
+//     call.request().setPage(page);
+//     status = call.Send().Wait().status();
+//     if (!absl::IsUnavailable(status) || hawser::WasSent(status)) return status;
+//   }
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/peer_text.h"  // EscapePeerText(), for programs that print what a peer sent.

@@ -1,6 +1,15 @@
 #ifndef HAWSER_RPC_STATUS_PAGE_H_
 #define HAWSER_RPC_STATUS_PAGE_H_
 
+// The status page of a program that has no server, with a metric of its own:
+//
+//   const auto metrics = [&pages_read] {
+//     return absl::StrCat("# TYPE pages_read_total counter\npages_read_total ", pages_read.load(), "\n");
+//   };
+//   auto page = hawser::StartStatusPage("0", metrics);  // "9090": that port, for this machine only. 0: any.
+//   if (!page.ok()) return page.status();
+//   return (*page)->url();  // "http://127.0.0.1:9090", until `page` is destroyed.
+
 #include <functional>
 #include <memory>
 #include <string>

@@ -1,6 +1,20 @@
 #ifndef HAWSER_RPC_TASK_H_
 #define HAWSER_RPC_TASK_H_
 
+// A handler that is a coroutine:
+//
+//   absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+//                     Pages::ReadResults::Builder reply) override {
+//     return ReadLater(context.Defer(), request.getNumber(), reply);
+//   }
+//   hawser::Task ReadLater(hawser::DeferredCall call, uint64_t number, Pages::ReadResults::Builder reply) {
+//     auto read = backend_.Read(hawser::CallOptions::For(call.context()));
+//     read.request().setNumber(number);
+//     auto page = co_await read.Send();  // Holds no thread meanwhile.
+//     if (page.ok()) reply.setPage((*page)->getPage());
+//     co_return page.status();
+//   }
+
 #include <coroutine>
 #include <type_traits>
 #include <utility>
@@ -14,19 +28,6 @@ namespace hawser {
 // A handler that is a coroutine. It starts at once, may `co_await` calls, ends with `co_return` of a status,
 // and answers its call with that, whatever happens: an exception that leaves it becomes a status as in any
 // handler, and a coroutine that is destroyed unfinished answers Internal.
-//
-//   absl::Status Get(hawser::ServerContext& context, GetParams::Reader request,
-//                    GetResults::Builder reply) override {
-//     return GetLater(context.Defer(), request, reply);
-//   }
-//   hawser::Task GetLater(hawser::DeferredCall call, GetParams::Reader request, GetResults::Builder reply) {
-//     auto lookup = index_.Find(hawser::CallOptions::For(call.context()));
-//     lookup.request().setKey(request.getKey());
-//     auto found = co_await lookup.Send();
-//     if (!found.ok()) co_return found.status();
-//     reply.setPlace((*found)->getPlace());
-//     co_return absl::OkStatus();
-//   }
 //
 // One of its parameters is the DeferredCall, by value. Parameters that are references, and what a lambda
 // captures, must outlive the coroutine: pass values.

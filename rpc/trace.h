@@ -1,6 +1,16 @@
 #ifndef HAWSER_RPC_TRACE_H_
 #define HAWSER_RPC_TRACE_H_
 
+// A handler that names its trace in a line of the program's log:
+//
+//   absl::Status Read(hawser::ServerContext& context, Pages::ReadParams::Reader request,
+//                     Pages::ReadResults::Builder reply) override {
+//     if (const hawser::TraceContext* trace = hawser::TraceContext::Current(); trace != nullptr) {
+//       LogLine(absl::StrCat("read ", request.getNumber(), " for trace ", trace->ToString()));
+//     }
+//     return PlainPages::Read(context, request, reply);
+//   }
+
 #include <kj/string.h>
 
 #include <algorithm>
