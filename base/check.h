@@ -13,7 +13,9 @@
 //   HAWSER_CHECK(id.slot < slots_.size(), "slot ", id.slot, " of ", slots_.size(), ", connection to ", peer);
 //
 // It is on in every build: what it costs is a branch, since the pieces are evaluated only when it fails.
-// It is never for what a peer, a device or an application can cause; those get an absl::Status.
+// It is never for what a peer, a device or the input of a program can cause; those get an absl::Status. Some
+// rules of rpc/*.h are invariants, too, which only a mistake in the code of a program breaks, such as Send()
+// twice. docs/guide.md, "What ends the process", lists all of them.
 #define HAWSER_CHECK(condition, ...)                                                  \
   do {                                                                                \
     if (!(condition)) [[unlikely]] {                                                  \

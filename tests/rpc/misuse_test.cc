@@ -1,8 +1,15 @@
-// If a program misuses a call, the process ends, and names the mistake.
+// If a program misuses a call, a server or memory that it shares, the process ends, and names the mistake:
+// see docs/guide.md, "What ends the process".
 
+#include <capnp/message.h>
+
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
 
@@ -72,6 +79,27 @@ TEST_F(MisuseDeathTest, ACallIsDeferredOnce) {
     DeferredCall once = context.Defer();
     EXPECT_DEATH(context.Defer(), "Defer\\(\\) twice in one call of probe.capnp:Probe.act");
     once.Finish();
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+}
+
+TEST_F(MisuseDeathTest, AServerIsNotAskedForItsSnapshotOnItsPoller) {
+  server_.probe.on_act = [this](ServerContext&, uint64_t) {
+    capnp::MallocMessageBuilder message;
+    EXPECT_DEATH(server_.server.FillIn(message.initRoot<observe::wire::Snapshot>()),
+                 "FillIn\\(\\) was called on a poller");
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+}
+
+TEST_F(MisuseDeathTest, SharedMemoryOfTheProgramsOwnDoesNotEndOnAPoller) {
+  std::array<uint8_t, 64> own = {};
+  absl::StatusOr<SharedMemory> shared = server_.server.Share(absl::MakeSpan(own));
+  ASSERT_THAT(shared.status(), IsOk());
+  server_.probe.on_act = [&](ServerContext&, uint64_t) {
+    EXPECT_DEATH({ const SharedMemory ends = *std::move(shared); }, "destroyed in a handler or a callback");
     return absl::OkStatus();
   };
   EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
