@@ -56,6 +56,9 @@ struct NetworkOptions {
   // The most bytes of a SEND that is copied (QueuePair::PostInline()); 0: none is, as on a NIC without inline
   // data.
   uint32_t inline_bytes_max = 512;
+  // How often a SEND is offered to the handler of the connection (ConnectionHandler::TakeSend()), from 0, as
+  // on a NIC, to 1.
+  double offered = 0;
 };
 
 // The network between the simulated NICs of all hosts: the only clock, the only dice, and everything in

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -52,10 +53,15 @@ size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
     lock.lock();
   }
   size_t count = 0;
+  // Those with receives in `completions`: a SEND of theirs that follows is not offered.
+  std::set<uint32_t> have_received;
   while (count < completions.size() && !ready_.empty()) {
     const Entry entry = std::move(ready_.front());
     ready_.pop_front();
     if (network_.FindQueuePair(entry.completion.qp_num) == nullptr) continue;
+    const bool keeps_order = have_received.count(entry.completion.qp_num) == 0;
+    if (entry.offer && entry.offer(keeps_order ? &lock : nullptr)) continue;
+    if (entry.completion.opcode == fabric::Opcode::kReceive) have_received.insert(entry.completion.qp_num);
     if (entry.on_polled) entry.on_polled();
     completions[count++] = entry.completion;
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <mutex>
 
 #include "hawser/tests/sim/network.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -27,6 +28,9 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   struct Entry {
     fabric::Completion completion;
     std::function<void()> on_polled;  // Locked; not called if the queue pair was destroyed.
+    // Of a SEND that may be offered (ConnectionHandler::TakeSend()), while `lock` is unlocked. Null: it may
+    // not be any more. True: it was taken, and there is no completion.
+    std::function<bool(std::unique_lock<std::mutex>* lock)> offer = nullptr;
   };
   // The entry can be polled from `when_ns` on. Entries of one queue are polled in the order of their posts.
   void PushAt(int64_t when_ns, Entry entry);

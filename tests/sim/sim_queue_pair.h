@@ -87,6 +87,8 @@ class SimQueuePair final : public fabric::QueuePair {
   void EnterError();
   bool sends_wait() const { return options_.sends_wait; }
   bool in_error() const { return state_ == State::kError; }
+  bool is_established() const { return powered_ && state_ == State::kEstablished; }
+  fabric::ConnectionHandler& handler() { return handler_; }
   // The peer did not take a SEND that has no completion.
   void CopiedSendFailed(fabric::CompletionStatus status);
   void ReleaseGuard(MemoryGuard::Id guard, absl::string_view of);

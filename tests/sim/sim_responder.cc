@@ -48,11 +48,15 @@ absl::Status SimResponder::PostReceive(absl::Span<const fabric::ReceiveWorkReque
          qp_.network().memory_guard().Poison(request.buffer.address, request.buffer.length, qp_.qp_num())});
     ++receives_out_;
   }
-  if (qp_.sends_wait() && rnr_waiting_ && !receives_.empty()) {
-    rnr_waiting_ = false;
-    Later(qp_.faults().fetch.Throw(qp_.dice()), [](SimResponder& self) { self.ExecuteInbound(); });
-  }
+  RetrySoon();
   return absl::OkStatus();
+}
+
+// A SEND that waits may find a receive.
+void SimResponder::RetrySoon() {
+  if (!qp_.sends_wait() || !rnr_waiting_ || receives_.empty()) return;
+  rnr_waiting_ = false;
+  Later(qp_.faults().fetch.Throw(qp_.dice()), [](SimResponder& self) { self.ExecuteInbound(); });
 }
 
 size_t SimResponder::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
@@ -224,13 +228,44 @@ bool SimResponder::ExecuteSend(const SimPacket& packet) {
     AnswerInOrder();
     return false;
   }
-  qp_.network().memory_guard().FabricWrites(receive.buffer.address, packet.data.data(), packet.data.size(),
-                                            receive.guard);
   if (SimQueuePair* const sender = qp_.network().FindQueuePair(packet.from); sender != nullptr) {
     sender->requester().OnTaken(packet.number);
   }
+  std::function<bool(std::unique_lock<std::mutex>*)> offer;
+  if (!packet.push_follows && packet.rkey == 0 && qp_.dice().Chance(qp_.network().options().offered)) {
+    offer = [this, receive, data = packet.data](std::unique_lock<std::mutex>* lock) {
+      return Offer(receive, data, lock);
+    };
+  } else {
+    qp_.network().memory_guard().FabricWrites(receive.buffer.address, packet.data.data(), packet.data.size(),
+                                              receive.guard);
+  }
   PushReceive(receive, CompletionStatus::kSuccess, static_cast<uint32_t>(packet.data.size()),
-              qp_.faults().completion.Throw(qp_.dice()));
+              qp_.faults().completion.Throw(qp_.dice()), std::move(offer));
+  return true;
+}
+
+bool SimResponder::Offer(const Receive& receive, const std::vector<uint8_t>& data,
+                         std::unique_lock<std::mutex>* lock) {
+  bool taken = false;
+  if (lock != nullptr && qp_.is_established()) {
+    lock->unlock();
+    taken = qp_.handler().TakeSend(data);
+    lock->lock();
+  }
+  if (!taken) {
+    qp_.network().memory_guard().FabricWrites(receive.buffer.address, data.data(), data.size(),
+                                              receive.guard);
+    return false;
+  }
+  --arrivals_to_poll_;
+  OnSendPolled();
+  if (qp_.in_error()) {
+    PushReceive(receive, CompletionStatus::kFlushed, 0, qp_.faults().flush.Throw(qp_.dice()));
+  } else {
+    receives_.push_front(receive);
+    RetrySoon();
+  }
   return true;
 }
 
@@ -250,7 +285,7 @@ bool SimResponder::EndGrant(const SimPacket& packet) {
 }
 
 void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, uint32_t byte_len,
-                               int64_t delay_ns) {
+                               int64_t delay_ns, std::function<bool(std::unique_lock<std::mutex>*)> offer) {
   last_receive_completion_ns_ = std::max(last_receive_completion_ns_, qp_.now_ns() + delay_ns);
   const bool arrived = status == CompletionStatus::kSuccess;
   if (arrived) ++arrivals_to_poll_;
@@ -262,7 +297,8 @@ void SimResponder::PushReceive(const Receive& receive, CompletionStatus status, 
                                    qp_.ReleaseGuard(guard, "a receive");
                                    --receives_out_;
                                    OnSendPolled();
-                                 }});
+                                 },
+                                 std::move(offer)});
 }
 
 uint8_t* SimResponder::Resolve(const SimPacket& packet, Access access) const {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -105,7 +106,11 @@ class SimResponder {
   void AddPush(const SimPacket& packet);
   void OnSendPolled();
   void PushReceive(const Receive& receive, fabric::CompletionStatus status, uint32_t byte_len,
-                   int64_t delay_ns);
+                   int64_t delay_ns, std::function<bool(std::unique_lock<std::mutex>*)> offer = nullptr);
+  // Offers a SEND to the handler, unless `lock` is null. True: it was taken, and `receive` is posted again.
+  // False: it is in `receive`.
+  bool Offer(const Receive& receive, const std::vector<uint8_t>& data, std::unique_lock<std::mutex>* lock);
+  void RetrySoon();
   // The memory that `packet` wants to access; null: it may not.
   uint8_t* Resolve(const SimPacket& packet, Access access) const;
   void AnswerInOrder();

@@ -19,6 +19,7 @@ constexpr uint64_t kPushSeed = 0x9054;
 constexpr uint64_t kWaitingSeed = 0xa17;
 constexpr uint64_t kEndingSeed = 0xe4d;
 constexpr uint64_t kInlineSeed = 0x1417e;
+constexpr uint64_t kOfferSeed = 0x6f66666572;
 
 Faults FaultsOf(Dice& dice, Dice& bad_dice) {
   const auto often = [&](double probability) { return dice.Chance(0.5) ? probability : 0; };
@@ -63,6 +64,8 @@ NetworkOptions NetworkOf(Dice& dice, Dice& bad_dice) {
     options.inline_bytes_max =
         static_cast<uint32_t>(inline_dice.Chance(0.5) ? 0 : inline_dice.Between(40, 4096));
   }
+  Dice offer_dice(options.seed ^ kOfferSeed);
+  if (offer_dice.Chance(0.7)) options.offered = offer_dice.Chance(0.5) ? 1 : 0.5;
   options.strict_endings = true;
   return options;
 }

@@ -277,6 +277,8 @@ void Connection::FlushAll() {
       if (!few) OnReceivesFilled();  // There are enough receives.
     } else {
       OnReceivesFilled();
+      if (parts_.receive_ring.has_surplus(answers)) [[unlikely]]
+        parts_.receive_ring.WithdrawSurplus(answers);
     }
     if (carries_traffic() && parts_.send_queue.has_queued()) {
       if (absl::Status status = parts_.send_queue.Flush(); !status.ok()) {

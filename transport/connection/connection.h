@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/connection_observer.h"
@@ -163,8 +164,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   bool is_ready() const { return opening_ == nullptr; }
   absl::Status WhyNotReady() const;
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
-  // The usual message (usual_in.cc): a small request or response on a connection in use. False: it is another
-  // one.
+  // The usual message (usual_in.cc): a small request or response on a connection in use. `receive`: which it
+  // has completed. False: it is another one, and nothing was done.
+  static constexpr uint32_t kNoReceive = ~0u;
   bool TakeUsual(const uint8_t* data, uint32_t length_bytes, uint32_t receive);
   bool TakeFromRing(uint32_t receive, uint32_t length_bytes);
   // Of a response or a control message. False: the connection has failed.
@@ -208,6 +210,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnInterval() override;
 
   // fabric::ConnectionHandler
+  bool TakeSend(absl::Span<const uint8_t> message) override;
   void OnEstablished(absl::string_view private_data) override;
   std::string OnAcceptFailed(const absl::Status& why) override;
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override;

@@ -110,6 +110,10 @@ void ReceiveRing::OnIdle(uint32_t may_come) {
   } else {
     Want(kIdle);
   }
+  Withdraw();
+}
+
+void ReceiveRing::Withdraw() {
   absl::InlinedVector<uint64_t, kReceiveChainMax> withdrawn(posted() - std::min(posted(), wanted_));
   withdrawn.resize(port_.queue_pair().WithdrawReceives(absl::MakeSpan(withdrawn)));
   for (const uint64_t wr_id : withdrawn) Take(WorkId::Decode(wr_id).number);

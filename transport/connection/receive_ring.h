@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_CONNECTION_RECEIVE_RING_H_
 #define HAWSER_TRANSPORT_CONNECTION_RECEIVE_RING_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,7 +34,8 @@ class Port;
 // four. There is more for kPromised; and a few to spare where the fabric cannot withdraw receives: kCredits
 // does not post them again, so each of the peer's pings takes one away.
 // A small message is copied out of its buffer, which is then posted again as it is: PutBack(). What the next
-// refill does not post returns to the pool.
+// refill does not post returns to the pool. A small message that the fabric offers needs no buffer at all:
+// the receive that it would have completed stays posted.
 // Thread:   on the poller.
 class ReceiveRing final : public MemoryQueue::Waiter {
  public:
@@ -89,6 +91,17 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   // does not need, as far as the fabric can.
   void OnIdle(uint32_t may_come);
 
+  // kForAnswers: answers that the fabric has offered have left their receives, and half of those that are
+  // posted, or more, are of no use now. Then WithdrawSurplus().
+  bool has_surplus(uint32_t may_come) const {
+    return kind_ == Kind::kForAnswers && !full_ &&
+           posted() > may_come + std::max<uint32_t>(may_come, spare_max_);
+  }
+  void WithdrawSurplus(uint32_t may_come) {
+    wanted_ = may_come;
+    Withdraw();
+  }
+
   Kind kind() const { return kind_; }
   // There are fewer than it takes to go on, or all that there was to spare has been used up.
   bool wants_refill(uint32_t may_come) const {
@@ -100,6 +113,8 @@ class ReceiveRing final : public MemoryQueue::Waiter {
   bool OnMemory(Shortage& why) override;
   bool Refill(Shortage& why);
   void DropPutBack();
+  // Those that are more than wanted_, as far as the fabric can.
+  void Withdraw();
   // `control_messages`: since the last refill.
   void Grow(uint32_t control_messages);
   // For kPromised and kWaitedFor.

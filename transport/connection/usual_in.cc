@@ -1,6 +1,7 @@
 // How the usual message comes, a request or its response: it is small, came whole, and the connection is in
-// use. Its bytes are copied into the object of its message, so that its receive is posted again as it is.
-// Each exception is one test, behind which Connection::OnMessage() receives any message.
+// use. Its bytes are copied into the object of its message. A fabric in software offers them from memory of
+// its own, and no receive completes; otherwise their receive is posted again as it is. Each exception is one
+// test, behind which Connection::OnMessage() receives any message.
 
 #include <utility>
 
@@ -56,7 +57,7 @@ namespace hawser::transport {
   const bool is_request = message.header.kind == Kind::kRequest;
   if (is_request ? parts_.responder == nullptr : parts_.requester == nullptr) [[unlikely]]
     return false;
-  parts_.receive_ring.PutBack(receive);
+  if (receive != kNoReceive) parts_.receive_ring.PutBack(receive);
   parts_.keepalive.OnPeerActivity();
   incoming->SetCopied(message.envelope, message.inline_segments, static_cast<uint32_t>(message.inline_bytes));
   if (is_request) {
@@ -79,6 +80,18 @@ namespace hawser::transport {
 bool Connection::TakeFromRing(uint32_t receive, uint32_t length_bytes) {
   const uint8_t* const data = parts_.receive_ring.Peek(receive);
   return data != nullptr && TakeUsual(data, length_bytes, receive);
+}
+
+// Inside Poll(), so it ends nothing but what any message may end, and posts at the end of the turn or of a
+// chunk.
+bool Connection::TakeSend(absl::Span<const uint8_t> message) {
+  if (message.size() > kCopiedMax || !poller_.MayTakeSend()) [[unlikely]]
+    return false;
+  if (!TakeUsual(message.data(), static_cast<uint32_t>(message.size()), kNoReceive)) [[unlikely]]
+    return false;
+  poller_.MarkForFlush(this);
+  poller_.OnSendTaken();
+  return true;
 }
 
 }  // namespace hawser::transport

@@ -202,6 +202,18 @@ class ConnectionHandler {
   // OnConnectFailed() follows, with the same status. May not destroy the queue pair.
   virtual std::string OnAcceptFailed(const absl::Status& /*why*/) { return {}; }
 
+  // A fabric may offer a small SEND here, in place of completing a receive. It does so inside a Poll() that
+  // has room for completions, and only if a posted receive could take the SEND. `message` is memory of the
+  // fabric, which nothing changes until this returns.
+  // True: the SEND is taken. It completes no receive; all stay posted. The peer's SEND has succeeded.
+  // False: the SEND completes a receive, as if it had not been offered. This function has posted, withdrawn
+  // and ended nothing then.
+  // SENDs keep their order: none is offered once an earlier one has completed a receive, until the Poll() has
+  // ended that returns that completion. Nothing is promised of the order with other completions. This
+  // function may post, grant, revoke, and disconnect any queue pair. After a disconnect nothing more is
+  // offered. It may not poll, and not destroy a queue pair.
+  virtual bool TakeSend(absl::Span<const uint8_t> /*message*/) { return false; }
+
   // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
   // (`private_data` is empty): the port is closed, there is no route, or the peer does not answer; for a
   // responder: the requester disconnected before Accept() reached it. For a responder any other code, too:

@@ -255,33 +255,50 @@ size_t Poller::TakeCompletions() {
   // A fabric whose completions fill the room need not poll for anything else. A poll with no room does, so
   // new connections are accepted between two turns however many completions wait.
   if (more_waiting_) completion_queue_->Poll({});
-  const int64_t end_ns = now_ns_ + kTurnNs;
-  size_t taken = 0;
-  int64_t since_clock = 0;
-  do {
+  take_until_ns_ = now_ns_ + kTurnNs;
+  taken_ = 0;
+  since_clock_ = 0;
+  while (true) {
     const size_t wanted = chunk_;
+    AllowSends();
     const size_t count = completion_queue_->Poll(absl::MakeSpan(completions, wanted));
+    CountTaken(std::exchange(sends_allowed_, 0) - std::exchange(sends_left_, 0));
     bool failure = false;
     for (size_t i = 0; i < count; ++i) {
       failure |= completions[i].status != fabric::CompletionStatus::kSuccess;
       Dispatch(completions[i]);
     }
+    CountTaken(count);
     more_waiting_ = count == wanted;
-    taken += count;
-    since_clock += static_cast<int64_t>(count);
-    dispatched_ += count;
-    if (dispatched_ >= chunk_) {
-      const int64_t before_ns = now_ns_;
-      const int64_t each_ns = std::max<int64_t>(1, (ReadClock() - before_ns) / since_clock);
-      chunk_ = std::clamp<int64_t>(kChunkNs / each_ns, 1, kChunkMax);
-      dispatched_ = 0;
-      since_clock = 0;
-      // The cause of a failure may be the next completion. It has to be handled in the same turn.
-      if (now_ns_ >= end_ns && !failure) break;
-    }
-    if (more_waiting_ && taken % PollerClient::kLongQueue == 0) clients_.FlushLongQueues();
-  } while (more_waiting_ && taken < kBatch);
-  return taken;
+    // The cause of a failure may be the next completion. It has to be handled in the same turn.
+    if (!more_waiting_ || taken_ >= kBatch || (now_ns_ >= take_until_ns_ && !failure)) return taken_;
+    if (taken_ % PollerClient::kLongQueue == 0) clients_.FlushLongQueues();
+  }
+}
+
+// So many more were handled. Reads the clock once in a chunk.
+[[gnu::always_inline]] inline void Poller::CountTaken(size_t count) {
+  taken_ += count;
+  since_clock_ += static_cast<int64_t>(count);
+  dispatched_ += count;
+  if (dispatched_ < chunk_ || since_clock_ == 0) return;
+  const int64_t before_ns = now_ns_;
+  const int64_t each_ns = std::max<int64_t>(1, (ReadClock() - before_ns) / since_clock_);
+  chunk_ = std::clamp<int64_t>(kChunkNs / each_ns, 1, kChunkMax);
+  dispatched_ = 0;
+  since_clock_ = 0;
+}
+
+[[gnu::always_inline]] inline void Poller::AllowSends() {
+  if (taken_ < kBatch && now_ns_ < take_until_ns_) sends_allowed_ = sends_left_ = chunk_;
+}
+
+// In the middle of a Poll(), after a chunk of SENDs. What this turn does not take any more completes its
+// receive, for the next turn.
+void Poller::AfterSends() {
+  CountTaken(std::exchange(sends_allowed_, 0));
+  if (taken_ % PollerClient::kLongQueue == 0) clients_.FlushLongQueues();
+  AllowSends();
 }
 
 // ---- Driving

@@ -201,6 +201,13 @@ class Poller final : public PollerServices {
     AssertHeld();
     return cache_.NewIncoming();
   }
+  // For ConnectionHandler::TakeSend(): a message may be handled now, as its completion would be behind the
+  // Poll(). OnSendTaken() follows if it was. False: this turn has had as many as it takes, or as long.
+  bool MayTakeSend() const { return sends_left_ != 0; }
+  void OnSendTaken() {
+    if (--sends_left_ == 0) [[unlikely]]
+      AfterSends();
+  }
   // How messages cross, for those who send and receive them to add to.
   MessageCounts& sent() { return sent_; }
   Count& sent_bytes() { return sent_bytes_; }
@@ -231,6 +238,9 @@ class Poller final : public PollerServices {
   void Release();
   size_t Turn();
   size_t TakeCompletions();
+  void CountTaken(size_t count);
+  void AllowSends();
+  void AfterSends();
   int64_t ReadClock() {
     now_ns_ = environment_.NowNs();
     fine_clock_.OnRead(now_ns_);
@@ -259,6 +269,13 @@ class Poller final : public PollerServices {
   static constexpr size_t kChunkMax = 16;
   size_t chunk_;           // Completions to take at a time: fewer while handlers are slow.
   size_t dispatched_ = 0;  // Completions since the clock was read.
+  // Of this turn's TakeCompletions(). A SEND that is taken inside a Poll() counts as a completion.
+  size_t taken_ = 0;
+  int64_t since_clock_ = 0;
+  int64_t take_until_ns_ = 0;
+  // SENDs that may be taken until the clock is looked at, and those of them that were not. 0: none.
+  size_t sends_allowed_ = 0;
+  size_t sends_left_ = 0;
   FineClock fine_clock_;
   int64_t turn_began_ns_ = 0;
   MemoryQueue memory_queue_;

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -47,6 +48,7 @@ struct FabricUnderTest {
   // Fabric::sends_can_wait(); then receives can be withdrawn, too.
   bool sends_can_wait = false;
   bool posts_inline = false;  // See QueuePair::PostInline().
+  bool offers_sends = false;  // See ConnectionHandler::TakeSend().
   // The addresses of its grants are those of the memory, as a NIC needs them. Others never tell them.
   bool real_addresses = false;
   // The keys that the device has, or had, for memory that contains `address`, newest last: no peer is told
@@ -91,7 +93,12 @@ class NewsRecorder : public ConnectionHandler {
   bool established() const { return !told.empty() && told.front() == "established"; }
   bool ended() const { return !told.empty() && told.back() != "established"; }
 
+  bool TakeSend(absl::Span<const uint8_t> message) override {
+    return take_send && take_send({reinterpret_cast<const char*>(message.data()), message.size()});
+  }
+
   std::function<void()> on_disconnected;
+  std::function<bool(absl::string_view message)> take_send;
   std::vector<std::string> told;
   absl::Status why;
   std::string accept_data;

@@ -34,6 +34,7 @@ FabricUnderTest InKernel(const char* name, TcpFabricOptions options) {
           .pushes = true,
           .sends_can_wait = true,
           .posts_inline = true,
+          .offers_sends = true,
           .emulated = true,
           .atomics = true};
 }

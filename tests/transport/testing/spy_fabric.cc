@@ -39,6 +39,10 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   void Wake() override { real_->Wake(); }
 
   fabric::CompletionQueue& real() { return *real_; }
+  // No receive waits here that has completed.
+  bool MayOffer() const {
+    return news_.empty() && kept_back_.empty() && spy_.keep_back_ != fabric::Opcode::kReceive;
+  }
 
  private:
   void Take(const fabric::Completion& completion) {
@@ -102,10 +106,32 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   std::deque<fabric::Completion> flushes_;
 };
 
+// Keeps SENDs that the real fabric offers in order with the completions that the spy keeps back.
+class SpyFabric::SpyHandler final : public fabric::ConnectionHandler {
+ public:
+  SpyHandler(const SpyCompletionQueue& completion_queue, fabric::ConnectionHandler& handler)
+      : completion_queue_(completion_queue), handler_(handler) {}
+
+  bool TakeSend(absl::Span<const uint8_t> message) override {
+    return completion_queue_.MayOffer() && handler_.TakeSend(message);
+  }
+  void OnEstablished(absl::string_view private_data) override { handler_.OnEstablished(private_data); }
+  std::string OnAcceptFailed(const absl::Status& why) override { return handler_.OnAcceptFailed(why); }
+  void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
+    handler_.OnConnectFailed(why, private_data);
+  }
+  void OnDisconnected(const absl::Status& why) override { handler_.OnDisconnected(why); }
+
+ private:
+  const SpyCompletionQueue& completion_queue_;
+  fabric::ConnectionHandler& handler_;
+};
+
 class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
  public:
-  SpyQueuePair(SpyFabric& spy, std::unique_ptr<fabric::QueuePair> real, Counts& counts)
-      : spy_(spy), real_(std::move(real)), counts_(counts) {
+  SpyQueuePair(SpyFabric& spy, std::unique_ptr<SpyHandler> handler, std::unique_ptr<fabric::QueuePair> real,
+               Counts& counts)
+      : spy_(spy), handler_(std::move(handler)), real_(std::move(real)), counts_(counts) {
     spy_.live_.push_back(this);
   }
   ~SpyQueuePair() override {
@@ -213,6 +239,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
 
  private:
   SpyFabric& spy_;
+  const std::unique_ptr<SpyHandler> handler_;
   const std::unique_ptr<fabric::QueuePair> real_;
   Counts& counts_;
   uint32_t inline_waiting_ = 0;  // For the doorbell.
@@ -238,12 +265,13 @@ absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SpyFabric::CreateComple
 absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
-  auto real =
-      real_->CreateQueuePair(dynamic_cast<SpyCompletionQueue&>(completion_queue).real(), options, handler);
+  auto& spied = dynamic_cast<SpyCompletionQueue&>(completion_queue);
+  auto spy_handler = std::make_unique<SpyHandler>(spied, handler);
+  auto real = real_->CreateQueuePair(spied.real(), options, *spy_handler);
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());
   counts_.back()->receive_depth = options.receive_depth;
-  return std::make_unique<SpyQueuePair>(*this, *std::move(real), *counts_.back());
+  return std::make_unique<SpyQueuePair>(*this, std::move(spy_handler), *std::move(real), *counts_.back());
 }
 
 namespace {

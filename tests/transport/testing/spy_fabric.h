@@ -139,6 +139,7 @@ class SpyFabric final : public fabric::Fabric {
   }
 
   class SpyCompletionQueue;
+  class SpyHandler;
   class SpyQueuePair;
 
   const std::shared_ptr<fabric::Fabric> real_;

@@ -207,6 +207,8 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   // If the last Poll() left completions of its events undelivered, this one does not look for new events: the
   // answers to all of the former leave first.
   const bool rest = std::exchange(has_rest_, false) && !idle;
+  offers_sends_ = idle && !completions.empty();
+  taken_ = 0;
   if ((!out.full() && !rest) || completions.empty()) {
     if (TakeEventsOfWait()) {
       HandleEvents();
@@ -218,7 +220,8 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       polls_since_look_ = 0;
       if ((events_.count = EpollWait(0, events_)) > 0) HandleEvents();
     }
-    idle = idle && ready_.empty();
+    offers_sends_ = false;
+    idle = idle && ready_.empty() && taken_ == 0;
     if (completions.empty()) {
       DeliverNews(out);
     } else {
@@ -292,7 +295,7 @@ void TcpCompletionQueue::HandleEvents() {
 }
 
 void TcpCompletionQueue::SettleAcknowledgements(bool idle, bool rest) {
-  ++polls_owing_;
+  polls_owing_ += 1 + taken_ / kTakenPerPoll;
   idle_polls_owing_ = idle ? idle_polls_owing_ + 1 : 0;
   // If another thread sleeps in Wait(), this one may never poll again. If there is a rest, this one polls
   // again at once, and the answers to what it has polled can still carry the acknowledgement.

@@ -107,6 +107,12 @@ class TcpCompletionQueue final : public CompletionQueue {
   bool HasTimeForHandshakes() const { return handshakes_ns_ < kHandshakesNsMax; }
   void CountHandshake(int64_t ns) { handshakes_ns_ += ns; }
 
+  // What arrives now may be offered to the handlers of connections (ConnectionHandler::TakeSend()): this
+  // Poll() has room, and has returned no completion yet.
+  bool offers_sends() const { return offers_sends_; }
+  // So many were taken.
+  void CountTaken(uint32_t count) { taken_ += count; }
+
   absl::Span<uint8_t> receive_staging() { return absl::MakeSpan(*receive_staging_); }
   SendBatch& send_batch() { return *send_batch_; }
   InlineFramesStock& inline_frames() { return inline_frames_; }
@@ -121,9 +127,11 @@ class TcpCompletionQueue final : public CompletionQueue {
   // Polls of a lone busy connection, between two looks at all the other sockets.
   static constexpr uint32_t kPollsPerLook = 32;
   // The next request or answer carries an acknowledgement. If there is none, it goes out by itself after so
-  // many polls that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn.
+  // many polls that found nothing, or so many of any kind, of which a busy poller makes 16 in a turn. A poll
+  // whose SENDs were taken counts as the polls that would have returned their completions.
   static constexpr uint32_t kIdlePollsOwing = 4;
   static constexpr uint32_t kPollsOwing = 64;
+  static constexpr uint32_t kTakenPerPoll = 16;
   // A source that has more completions than a Poll() takes has so many Poll()s in a row before the next one
   // has its turn: enough, at 16 each, that what answers the 64 requests of one peer leaves with one system
   // call, though its turn may begin in the middle of a Poll(). When the poller takes fewer, because each
@@ -208,6 +216,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   Queue<&CompletionSource::carrying_> carrying_;
   int blocked_ = 0;
   bool polling_ = false;
+  bool offers_sends_ = false;
+  uint32_t taken_ = 0;     // SENDs that were taken in this Poll().
   bool has_rest_ = false;  // The last Poll() had no room for all that was at hand, or reported a push.
   // Compared only: may be gone.
   const CompletionSource* in_turn_ = nullptr;

@@ -14,7 +14,7 @@ constexpr size_t kDrainBytesMax = 256 * 1024;
 
 }  // namespace
 
-void SendFarewell(Stream& stream, absl::string_view why, uint32_t acknowledged, absl::Span<uint8_t> staging) {
+void SendFarewell(Stream& stream, absl::string_view why, uint32_t acknowledged) {
   why = why.substr(0, kFarewellBytesMax);
   FrameHeader header = {.kind = FrameKind::kFarewell,
                         .length_bytes = static_cast<uint32_t>(why.size()),
@@ -29,8 +29,9 @@ void SendFarewell(Stream& stream, absl::string_view why, uint32_t acknowledged, 
   shutdown(stream.fd(), SHUT_WR);
   // If the socket is closed with unread bytes, the kernel resets the connection, and the farewell may be
   // lost. If bytes arrive after this loop, the peer may lose the reason; this side loses nothing.
+  uint8_t dropped[16 * 1024];
   for (size_t drained = 0; drained < kDrainBytesMax;) {
-    const ssize_t n = recv(stream.fd(), staging.data(), staging.size(), MSG_DONTWAIT);
+    const ssize_t n = recv(stream.fd(), dropped, sizeof(dropped), MSG_DONTWAIT);
     if (n <= 0) return;
     drained += static_cast<size_t>(n);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -41,16 +42,19 @@ bool MaySet(const FrameHeader& header, bool takes_pushes) {
          (header.status == 0 || header.kind == FrameKind::kNak);
 }
 
-// A SEND that asks for an acknowledgement at most.
-bool IsPlainSend(const FrameHeader& header) {
-  return header.kind == FrameKind::kSend &&
-         ((header.flags & ~kAckRequestedFlag) | header.status | header.reserved) == 0;
+// `frame`: its bytes. A SEND that asks for an acknowledgement at most.
+bool IsPlainSend(const uint8_t* frame) {
+  uint32_t first;
+  static_assert(offsetof(FrameHeader, kind) == 0 && offsetof(FrameHeader, flags) == 1 &&
+                offsetof(FrameHeader, status) == 2 && offsetof(FrameHeader, reserved) == 3);
+  std::memcpy(&first, frame, sizeof(first));
+  return (first & ~(uint32_t{kAckRequestedFlag} << 8)) == static_cast<uint32_t>(FrameKind::kSend);
 }
 
 }  // namespace
 
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
-                                      TcpFabricCounters* counters) {
+                                      TcpFabricCounters* counters, Taker* taker) {
   if (closed_) return Result::kClosed;
   const auto or_pushed = [&](Result result) { return pushes_.empty() ? result : Result::kPushed; };
   size_t cost = 0;
@@ -69,7 +73,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
       segments[count++] = {target_, missing};
     }
     const size_t kept = partial_bytes_;
-    std::memcpy(staging.data(), partial_, kept);
+    if (kept != 0) std::memcpy(staging.data(), partial_, kept);
     size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader)
                         : is_pushed_to_                 ? kStagedMin
                                                         : kStagedMin + receive_queue_.room_bytes();
@@ -98,9 +102,11 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
       Advance(to_payload);
     }
     emptied_ = stream.IsEmptyAfter(n, missing + room);
+    cost += stream.CostOf(n);
     if (const size_t staged = n - to_payload; staged > 0) {
       const uint8_t* const end = staging.data() + kept + staged;
-      const Result result = Parse(is_staged ? CopyPayload(staging.data(), end) : staging.data(), end);
+      const Result result =
+          Parse(is_staged ? CopyPayload(staging.data(), end) : staging.data(), end, taker, &stream);
       if (counters != nullptr && copied_bytes_ > 0) {
         counters->read_bytes.fetch_add(copied_bytes_, std::memory_order_relaxed);
         counters->read_bytes_copied.fetch_add(std::exchange(copied_bytes_, 0), std::memory_order_relaxed);
@@ -110,7 +116,6 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
     // Another read would only return EAGAIN.
     if (emptied_) return or_pushed(Result::kDrained);
     if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
-    cost += stream.CostOf(n);
   }
   return or_pushed(Result::kMore);
 }
@@ -137,7 +142,7 @@ FrameReader::Result FrameReader::ResumeAfterPushes() {
 FrameReader::Result FrameReader::Resume() {
   const std::string held = std::exchange(held_, {});
   const auto* const next = reinterpret_cast<const uint8_t*>(held.data());
-  const Result result = Parse(next, next + held.size());
+  const Result result = Parse(next, next + held.size(), nullptr, nullptr);
   return result == Result::kMore && !pushes_.empty() ? Result::kPushed : result;
 }
 
@@ -158,8 +163,35 @@ FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> sta
 }
 
 // Returns kMore when it has parsed all of it. Called only when no payload is missing.
-FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) {
+FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end, Taker* taker,
+                                       const Stream* stream) {
   while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
+    const uint8_t* const payload = next + sizeof(FrameHeader);
+    if (IsPlainSend(next) && pushes_.empty()) [[likely]] {
+      FrameHeader header;
+      std::memcpy(&header, next, sizeof(header));
+      if (header.length_bytes <= static_cast<size_t>(end - payload) && receive_queue_.CanTake(header) &&
+          send_queue_.MayAcknowledge(header.acknowledged)) [[likely]] {
+        send_queue_.Acknowledge(header.acknowledged);
+        payload_ = FrameKind::kSend;
+        is_pushed_to_ = std::exchange(push_followed_, false);
+        next = payload + header.length_bytes;
+        // Executed before it is offered: what is sent meanwhile acknowledges it.
+        receive_queue_.ExecuteSend(header.flags);
+        if (taker != nullptr && receive_queue_.MayOffer(header.length_bytes)) [[likely]] {
+          const bool taken = taker->handler.TakeSend({payload, header.length_bytes});
+          if (!stream->is_open()) [[unlikely]] {
+            partial_bytes_ = 0;
+            return Result::kDrained;
+          }
+          taker->taken += taken ? 1 : 0;
+          if (taken) [[likely]]
+            continue;
+        }
+        receive_queue_.FillReceive(payload, header.length_bytes);
+        continue;
+      }
+    }
     std::memcpy(&header_, next, sizeof(header_));
     if (!pushes_.empty() && !MayFollowPushes(header_, end - next)) {
       Hold(next, end);
@@ -168,14 +200,6 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
     }
     const uint32_t acknowledged_before = send_queue_.acknowledged();
     if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
-    const uint8_t* const payload = next + sizeof(FrameHeader);
-    if (IsPlainSend(header_) && header_.length_bytes <= static_cast<size_t>(end - payload) &&
-        receive_queue_.TakeSend(header_, payload)) [[likely]] {
-      payload_ = FrameKind::kSend;
-      is_pushed_to_ = std::exchange(push_followed_, false);
-      next = payload + header_.length_bytes;
-      continue;
-    }
     Result result = Begin(header_);
     if (result == Result::kPushed) {
       next = AddPush(payload, end);
@@ -194,7 +218,7 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end) 
     next = CopyPayload(next + sizeof(FrameHeader), end);
   }
   partial_bytes_ = static_cast<uint32_t>(end - next);
-  std::memcpy(partial_, next, partial_bytes_);
+  if (partial_bytes_ != 0) std::memcpy(partial_, next, partial_bytes_);
   return Result::kMore;
 }
 

@@ -38,7 +38,14 @@ class FrameReader {
     kNak,               // The peer refused a request of this side.
     kViolation,         // See violation().
   };
-  Result Read(Stream& stream, absl::Span<uint8_t> staging, TcpFabricCounters* counters);
+  // Offers SENDs to the handler of the connection, which may close `stream` meanwhile. What follows is void
+  // then, and the result is kDrained.
+  struct Taker {
+    ConnectionHandler& handler;
+    uint32_t taken = 0;
+  };
+  // `taker`: null: no SEND is offered.
+  Result Read(Stream& stream, absl::Span<uint8_t> staging, TcpFabricCounters* counters, Taker* taker);
   Result Resume();
 
   struct Push {
@@ -87,7 +94,8 @@ class FrameReader {
   int error() const { return error_; }
 
  private:
-  Result Parse(const uint8_t* next, const uint8_t* end);
+  // `stream`: null if `taker` is.
+  Result Parse(const uint8_t* next, const uint8_t* end, Taker* taker, const Stream* stream);
   Result Begin(const FrameHeader& header);
   const uint8_t* AddPush(const uint8_t* payload, const uint8_t* end);
   void Advance(size_t length_bytes);

@@ -11,8 +11,7 @@ namespace hawser::fabric {
 TcpQueuePair::TcpQueuePair(TcpCompletionQueue& completion_queue, const RegionTable& regions, uint32_t qp_num,
                            const QueuePairOptions& options, ConnectionHandler& handler)
     : regions_(regions),
-      handler_(handler),
-      traffic_(completion_queue, *this, qp_num, options),
+      traffic_(completion_queue, *this, handler, qp_num, options),
       local_address_(options.local_address) {
   if (options.tls != nullptr) dialing_ = std::make_unique<Dialing>(options.tls, options.tls_host);
   completion_queue.Register(*this);
@@ -137,7 +136,7 @@ void TcpQueuePair::Deliver(CompletionSpan& out) {
   const std::string private_data = life().TakeEstablished();
   completion_queue().Schedule(*this);
   if (traffic_.receives_soon()) completion_queue().NotifyEnd(*this);
-  handler_.OnEstablished(private_data);
+  handler().OnEstablished(private_data);
 }
 
 void TcpQueuePair::OnEndDue() {
@@ -149,9 +148,9 @@ void TcpQueuePair::OnEndDue() {
   const std::unique_ptr<TcpQueuePairLife::News> last = life().TakeNews();
   completion_queue().Schedule(*this);
   if (last->ended_before_established) {
-    handler_.OnConnectFailed(last->why, last->private_data);
+    handler().OnConnectFailed(last->why, last->private_data);
   } else {
-    handler_.OnDisconnected(last->why);
+    handler().OnDisconnected(last->why);
   }
 }
 

@@ -74,6 +74,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   TcpCompletionQueue& completion_queue() const { return traffic_.completion_queue(); }
   TcpQueuePairLife& life() { return traffic_.life(); }
   const TcpQueuePairLife& life() const { return traffic_.life(); }
+  ConnectionHandler& handler() { return traffic_.handler(); }
   absl::Status NotUsable(absl::string_view call) const {
     return life().NotUsable(call, completion_queue().in_forked_child());
   }
@@ -83,7 +84,6 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   bool Advance(Dialing::Progress progress);
 
   const RegionTable& regions_;
-  ConnectionHandler& handler_;
   TcpTraffic traffic_;
   SocketAddress local_address_;
   std::shared_ptr<const PeerIdentity> peer_identity_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "hawser/base/check.h"
 #include "hawser/base/cursor_ring.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -62,13 +63,20 @@ class TcpReceiveQueue {
     push_is_due_ = (flags & kPushFollowsFlag) != 0;
     Executed(flags);
   }
-  // BeginSend() and FinishSend() in one, for a SEND whose whole payload is at `payload`. False: it did
-  // nothing, and BeginSend() gives the reason.
-  bool TakeSend(const FrameHeader& header, const uint8_t* payload) {
-    if (!CanTake(header)) return false;
-    std::memcpy(receives_[filled_].address, payload, header.length_bytes);
-    FinishSend(header.length_bytes, header.flags);
-    return true;
+  // The same for a SEND that has come whole, that no push follows, and that CanTake(): ExecuteSend(), then
+  // FillReceive(), unless the handler of the connection takes it (ConnectionHandler::TakeSend()). It is
+  // offered to the handler only if MayOffer().
+  void ExecuteSend(uint8_t flags) { Executed(flags); }
+  void FillReceive(const uint8_t* payload, uint32_t length_bytes) {
+    HAWSER_CHECK(filled_ != posted_, "a receive was withdrawn by a handler that did not take a SEND");
+    Receive& receive = receives_[filled_++];
+    std::memcpy(receive.address, payload, length_bytes);
+    receive.filled_bytes = length_bytes;
+  }
+  // Longer ones are so many fewer that the copy to their receive does not matter.
+  static constexpr uint32_t kOfferedBytesMax = 512;
+  bool MayOffer(uint32_t length_bytes) const {
+    return delivered_ == filled_ && length_bytes <= kOfferedBytesMax;
   }
   bool CanTake(const FrameHeader& send) const {
     return filled_ != posted_ && !push_is_due_ && send.length_bytes != 0 &&

@@ -22,10 +22,11 @@ Violation ViolationOf(CompletionStatus status) {
 
 }  // namespace
 
-TcpTraffic::TcpTraffic(TcpCompletionQueue& completion_queue, CompletionSource& source, uint32_t qp_num,
-                       const QueuePairOptions& options)
+TcpTraffic::TcpTraffic(TcpCompletionQueue& completion_queue, CompletionSource& source,
+                       ConnectionHandler& handler, uint32_t qp_num, const QueuePairOptions& options)
     : completion_queue_(completion_queue),
       source_(source),
+      handler_(handler),
       life_(qp_num),
       sends_wait_(options.sends_wait),
       send_queue_(options.send_depth, options.read_depth),
@@ -78,13 +79,24 @@ void TcpTraffic::Receive() {
     return;
   }
   if (life_.state() == State::kEstablished) {
-    OnRead(reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters));
+    OnRead(Read());
     return;
   }
   // Frames behind a refused request are void. Only the end of the connection still matters.
   if (reader_.Discard(stream_, completion_queue_.receive_staging()) == FrameReader::Result::kClosed) {
     OnRead(FrameReader::Result::kClosed);
   }
+}
+
+// Offers SENDs to the handler, unless it does not know of the connection yet.
+FrameReader::Result TcpTraffic::Read() {
+  FrameReader::Taker taker = {handler_};
+  const bool offers = completion_queue_.offers_sends() && !life_.has_established();
+  const FrameReader::Result result =
+      reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters,
+                   offers ? &taker : nullptr);
+  completion_queue_.CountTaken(taker.taken);
+  return result;
 }
 
 void TcpTraffic::OnRead(FrameReader::Result result) {
@@ -149,7 +161,7 @@ void TcpTraffic::Resume() {
   FrameReader::Result result = reader_.Resume();
   if (result == FrameReader::Result::kMore) {
     missed_event_ = false;
-    result = reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters);
+    result = Read();
   }
   OnRead(result);
 }
@@ -385,7 +397,7 @@ void TcpTraffic::SayFarewell(absl::string_view why) {
       writer_.in_the_middle_of_a_frame()) {
     return;
   }
-  SendFarewell(stream_, why, receive_queue_.executed(), completion_queue_.receive_staging());
+  SendFarewell(stream_, why, receive_queue_.executed());
 }
 
 }  // namespace hawser::fabric

@@ -31,10 +31,11 @@ class TcpTraffic {
   using Event = TcpQueuePairLife::Event;
 
   // `source`: the queue pair, as `completion_queue` knows it.
-  TcpTraffic(TcpCompletionQueue& completion_queue, CompletionSource& source, uint32_t qp_num,
-             const QueuePairOptions& options);
+  TcpTraffic(TcpCompletionQueue& completion_queue, CompletionSource& source, ConnectionHandler& handler,
+             uint32_t qp_num, const QueuePairOptions& options);
 
   TcpCompletionQueue& completion_queue() const { return completion_queue_; }
+  ConnectionHandler& handler() const { return handler_; }
   TcpQueuePairLife& life() { return life_; }
   const TcpQueuePairLife& life() const { return life_; }
   Stream& stream() { return stream_; }
@@ -111,6 +112,7 @@ class TcpTraffic {
   };
 
   void Receive();
+  FrameReader::Result Read();
   // Receive() in the next Poll(), though the socket may report nothing: TLS may hold bytes that it has read.
   void ReceiveSoon();
   void Resume();
@@ -127,6 +129,7 @@ class TcpTraffic {
 
   TcpCompletionQueue& completion_queue_;
   CompletionSource& source_;
+  ConnectionHandler& handler_;
   TcpQueuePairLife life_;
   const bool sends_wait_;  // See QueuePairOptions.
   bool pushes_ = false;    // Both sides take pushes.
