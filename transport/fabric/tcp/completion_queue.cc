@@ -202,7 +202,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
   if (!ending_.empty()) NotifyEnds();
-  if (!completions.empty()) Deliver(out);
+  if (!completions.empty() && !ready_.empty()) Deliver(out);
   bool idle = out.next == completions.data();
   // If the last Poll() left completions of its events undelivered, this one does not look for new events: the
   // answers to all of the former leave first.
@@ -224,7 +224,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
     idle = idle && ready_.empty() && taken_ == 0;
     if (completions.empty()) {
       DeliverNews(out);
-    } else {
+    } else if (!ready_.empty()) {
       Deliver(out);
     }
   }

@@ -56,9 +56,24 @@ bool IsPlainSend(const uint8_t* frame) {
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
                                       TcpFabricCounters* counters, Taker* taker) {
   if (closed_) return Result::kClosed;
-  const auto or_pushed = [&](Result result) { return pushes_.empty() ? result : Result::kPushed; };
   size_t cost = 0;
-  for (int calls = 0; calls < kReadCallsMax && cost < kReadCostMax; ++calls) {
+  int calls = 0;
+  // The usual read: nothing is under way, and all that comes is small.
+  if (payload_missing_ == 0 && partial_bytes_ == 0 && pushes_.empty() && !send_queue_.reads_outstanding() &&
+      counters == nullptr) [[likely]] {
+    const size_t room = std::min(staging.size(), StagedMax());
+    const iovec segment = {staging.data(), room};
+    const ssize_t n = stream.Receive(&segment, 1);
+    if (n <= 0) return OnNothing(n, stream);
+    emptied_ = stream.IsEmptyAfter(n, room);
+    cost = emptied_ ? 0 : stream.CostOf(n);
+    const Result result = Parse(staging.data(), staging.data() + n, taker, &stream);
+    if (result != Result::kMore) return result;
+    if (emptied_) return OrPushed(Result::kDrained);
+    if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
+    ++calls;
+  }
+  for (; calls < kReadCallsMax && cost < kReadCostMax; ++calls) {
     // Reads the rest of the payload, if there is one, to its destination. Reads what follows into staging,
     // behind the part of a header that is already there.
     iovec segments[kSgeMax + 1];
@@ -74,9 +89,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
     }
     const size_t kept = partial_bytes_;
     if (kept != 0) std::memcpy(staging.data(), partial_, kept);
-    size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader)
-                        : is_pushed_to_                 ? kStagedMin
-                                                        : kStagedMin + receive_queue_.room_bytes();
+    size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader) : StagedMax();
     if (!pushes_.empty()) staged_max = std::min(staged_max, kStagedMin);
     if (is_staged) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;
@@ -84,15 +97,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
 
     if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
     const ssize_t n = stream.Receive(segments, count);
-    if (n <= 0) {
-      if (n < 0 && errno == EINTR) continue;
-      const bool waits = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-      emptied_ = waits && stream.IsEmptyAfter(n, 1);
-      if (waits) return or_pushed(emptied_ ? Result::kDrained : Result::kMore);
-      error_ = n < 0 ? errno : 0;
-      closed_ = true;
-      return or_pushed(Result::kClosed);
-    }
+    if (n <= 0) return OnNothing(n, stream);
 
     const size_t to_payload = std::min<size_t>(n, missing);
     if (to_payload > 0) {
@@ -114,10 +119,30 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
       if (result != Result::kMore) return result;
     }
     // Another read would only return EAGAIN.
-    if (emptied_) return or_pushed(Result::kDrained);
+    if (emptied_) return OrPushed(Result::kDrained);
     if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
   }
-  return or_pushed(Result::kMore);
+  return OrPushed(Result::kMore);
+}
+
+// For a peer that pushes less is read into staging.
+size_t FrameReader::StagedMax() const {
+  return kStagedMin + (is_pushed_to_ ? 0 : receive_queue_.room_bytes());
+}
+
+// A Receive() has returned `n`, which is 0 or -1.
+FrameReader::Result FrameReader::OnNothing(ssize_t n, const Stream& stream) {
+  const int error = n < 0 ? errno : 0;
+  if (error == EINTR) {
+    emptied_ = false;
+    return OrPushed(Result::kMore);
+  }
+  const bool waits = error == EAGAIN || error == EWOULDBLOCK;
+  emptied_ = waits && stream.IsEmptyAfter(n, 1);
+  if (waits) return OrPushed(emptied_ ? Result::kDrained : Result::kMore);
+  error_ = error;
+  closed_ = true;
+  return OrPushed(Result::kClosed);
 }
 
 bool FrameReader::TakePush(Push& push, uint8_t* sink) {

@@ -1,6 +1,8 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_TCP_FRAME_READER_H_
 #define HAWSER_TRANSPORT_FABRIC_TCP_FRAME_READER_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -97,6 +99,9 @@ class FrameReader {
   // `stream`: null if `taker` is.
   Result Parse(const uint8_t* next, const uint8_t* end, Taker* taker, const Stream* stream);
   Result Begin(const FrameHeader& header);
+  size_t StagedMax() const;
+  Result OnNothing(ssize_t n, const Stream& stream);
+  Result OrPushed(Result result) const { return pushes_.empty() ? result : Result::kPushed; }
   const uint8_t* AddPush(const uint8_t* payload, const uint8_t* end);
   void Advance(size_t length_bytes);
   const uint8_t* CopyPayload(const uint8_t* next, const uint8_t* end);

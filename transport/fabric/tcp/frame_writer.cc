@@ -31,7 +31,8 @@ void FrameWriter::DropCopied(InlineFramesStock& stock) {
   doorbell_rung_ = false;
 }
 
-ssize_t FrameWriter::Send(Stream& stream, iovec* segments, size_t count, TcpFabricCounters* counters) {
+[[gnu::always_inline]] inline ssize_t FrameWriter::Send(Stream& stream, iovec* segments, size_t count,
+                                                        TcpFabricCounters* counters) {
   ssize_t sent;
   do {
     if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
@@ -41,7 +42,8 @@ ssize_t FrameWriter::Send(Stream& stream, iovec* segments, size_t count, TcpFabr
 }
 
 // Writes what was copied. False, with errno: some of it is left.
-bool FrameWriter::WriteInline(Stream& stream, InlineFramesStock& stock, TcpFabricCounters* counters) {
+[[gnu::always_inline]] inline bool FrameWriter::WriteInline(Stream& stream, InlineFramesStock& stock,
+                                                            TcpFabricCounters* counters) {
   const absl::Span<uint8_t> unsent = inline_->unsent();
   iovec segment = {unsent.data(), unsent.size()};
   const ssize_t sent = Send(stream, &segment, 1, counters);

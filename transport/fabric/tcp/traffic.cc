@@ -53,7 +53,20 @@ void TcpTraffic::Start(uint32_t read_depth, uint8_t flags, absl::string_view pri
 // --- Reading
 // ---------------------------------------------------------------------------------------------------------
 
+// Offers SENDs to the handler, unless it does not know of the connection yet.
+[[gnu::always_inline]] inline FrameReader::Result TcpTraffic::Read() {
+  FrameReader::Taker taker = {handler_};
+  const bool offers = completion_queue_.offers_sends() && !life_.has_established();
+  const FrameReader::Result result =
+      reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters,
+                   offers ? &taker : nullptr);
+  completion_queue_.CountTaken(taker.taken);
+  return result;
+}
+
 void TcpTraffic::OnEvents(uint32_t events) {
+  if (events == EPOLLIN) [[likely]]
+    return Receive();
   constexpr uint32_t kBroken = EPOLLERR | EPOLLHUP;
   if (paused_ && (events & kBroken)) {
     Fail(absl::UnavailableError(
@@ -86,17 +99,6 @@ void TcpTraffic::Receive() {
   if (reader_.Discard(stream_, completion_queue_.receive_staging()) == FrameReader::Result::kClosed) {
     OnRead(FrameReader::Result::kClosed);
   }
-}
-
-// Offers SENDs to the handler, unless it does not know of the connection yet.
-FrameReader::Result TcpTraffic::Read() {
-  FrameReader::Taker taker = {handler_};
-  const bool offers = completion_queue_.offers_sends() && !life_.has_established();
-  const FrameReader::Result result =
-      reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters,
-                   offers ? &taker : nullptr);
-  completion_queue_.CountTaken(taker.taken);
-  return result;
 }
 
 void TcpTraffic::OnRead(FrameReader::Result result) {
