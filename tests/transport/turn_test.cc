@@ -1,6 +1,7 @@
 // How long a turn of a poller delays other work when handlers are slow.
 #include <deque>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -17,14 +18,22 @@ constexpr int kForeseenFast = 16;
 constexpr absl::Duration kHandlerTime = absl::Milliseconds(1);
 
 // Four clients whose requests wait at the server, each of which takes a millisecond of the poller's thread.
-// The parameter: whether the fabric copies their answers.
-class SlowHandlersTest : public ::testing::TestWithParam<bool> {
+// The parameters: whether the fabric copies their answers; and whether it offers their requests inside
+// Poll(), which a connection takes from its second message on.
+class SlowHandlersTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   SlowHandlersTest() {
-    if (GetParam()) world_.server.fabric->LetPostInline();
+    const auto [copies, offers] = GetParam();
+    if (copies) world_.server.fabric->LetPostInline();
     world_.server.fabric->LetSendsWait(false);  // All requests are there in the first turn.
     for (int i = 0; i < 4; ++i) {
       Link& link = *links_.emplace_back(std::make_unique<Link>(world_));
+      if (offers) {
+        link.EchoAll();
+        PendingCall& first = calls_.emplace_back();
+        EXPECT_THAT(link.Send(first, 8), IsOk());
+        EXPECT_TRUE(world_.RunUntil([&] { return first.done(); }));
+      }
       link.server.answer = [this, &link](RecordingServer::Request request) {
         ++handled_;
         world_.clock.Advance(kHandlerTime);
@@ -58,7 +67,8 @@ class SlowHandlersTest : public ::testing::TestWithParam<bool> {
   int handled_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(WithAndWithoutCopies, SlowHandlersTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutCopies, SlowHandlersTest,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 TEST_P(SlowHandlersTest, RepliesLeaveWhileOtherHandlersWait) {
   SendAll();

@@ -224,13 +224,14 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
     idle = idle && ready_.empty() && taken_ == 0;
     if (completions.empty()) {
       DeliverNews(out);
-    } else if (!ready_.empty()) {
+    } else if (taken_ == 0 && !ready_.empty()) {
+      // If SENDs were taken, the caller gets their share of its turn before it gets completions.
       Deliver(out);
     }
   }
   // If this Poll() has found a push, the next one begins with that push and need not look for new events. It
   // skips the look at most once in a row, so that a peer that always pushes does not starve the others.
-  has_rest_ = (out.full() && !ready_.empty()) || (!rest && !ending_.empty());
+  has_rest_ = ((out.full() || taken_ != 0) && !ready_.empty()) || (!rest && !ending_.empty());
   if (!owing_.empty()) SettleAcknowledgements(idle, rest);
   polling_ = false;
   Publish();
