@@ -20,7 +20,15 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-HAWSER_SUITE(SendOrderTest);
+// On every fabric: on one that offers nothing each SEND completes a receive.
+class SendOrderTest : public FabricContract {
+ protected:
+  // Of 2,000 SENDs, of which the handler takes most that are offered, with so many receives.
+  void ExpectOrder(QueuePairOptions options, uint32_t receives);
+};
+HAWSER_INSTANTIATE(SendOrderTest, WholeFabricsUnderTest());
+class WaitingSendOrderTest : public SendOrderTest {};
+HAWSER_INSTANTIATE(WaitingSendOrderTest, Where(&FabricUnderTest::sends_can_wait));
 class OfferedSendTest : public FabricContract {
  protected:
   // Posts as many SENDs of `text`, one after the other, as it takes until one is offered. Those that are not
@@ -191,10 +199,10 @@ TEST_P(OfferedSendTest, TheMessageStaysWhileAnotherConnectionEnds) {
   EXPECT_EQ(offers, 1);
 }
 
-// On every fabric: on one that offers nothing each completes a receive.
-TEST_P(SendOrderTest, TakenOnesKeepTheirOrderWithThoseThatCompleteReceives) {
+void SendOrderTest::ExpectOrder(QueuePairOptions options, uint32_t receives) {
   constexpr uint32_t kDepth = 32, kSlot = 1024, kMessages = 2000;
-  auto [a, b] = world_.Connect({.send_depth = kDepth, .receive_depth = kDepth}, 2 * kDepth * kSlot);
+  options.send_depth = options.receive_depth = kDepth;
+  auto [a, b] = world_.Connect(options, 2 * kDepth * kSlot);
   std::vector<uint32_t> seen;
   size_t completed = 0, taken = 0;
   const auto number_of = [](absl::string_view message) {
@@ -220,7 +228,7 @@ TEST_P(SendOrderTest, TakenOnesKeepTheirOrderWithThoseThatCompleteReceives) {
     ++taken;
     return true;
   };
-  for (uint32_t i = 0; i < kDepth; ++i) ASSERT_THAT(b.Receive(i, b.At(i * kSlot, kSlot)), IsOk());
+  for (uint32_t i = 0; i < receives; ++i) ASSERT_THAT(b.Receive(i, b.At(i * kSlot, kSlot)), IsOk());
   for (uint32_t sent = 0; seen.size() < kMessages && !HasFailure();) {
     for (; sent < kMessages && sent - a.sends.size() < kDepth && sent - seen.size() < kDepth; ++sent) {
       const uint64_t place = sent % kDepth * kSlot;
@@ -236,6 +244,12 @@ TEST_P(SendOrderTest, TakenOnesKeepTheirOrderWithThoseThatCompleteReceives) {
   }
   for (uint32_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], i);
   EXPECT_EQ(taken > 0, GetParam().offers_sends);
+}
+
+TEST_P(SendOrderTest, TakenOnesKeepTheirOrderWithThoseThatCompleteReceives) { ExpectOrder({}, 32); }
+
+TEST_P(WaitingSendOrderTest, TakenOnesKeepTheirOrderWithThoseThatWait) {
+  ExpectOrder({.sends_wait = true}, 3);
 }
 
 }  // namespace
