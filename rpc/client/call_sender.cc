@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/client/untyped_call.h"
+#include "hawser/rpc/status.h"
 
 namespace hawser::internal {
 namespace {
@@ -25,12 +26,13 @@ CallSender::CallSender(std::shared_ptr<transport::Runtime> runtime, transport::P
       intercepts_(!options_.interceptors.empty()),
       takes_none_(poller.usable_in_this_process() ? ForkMark() : ForkMark::OfNoProcess()),
       queue_(poller, std::move(on_unsent)),
-      awaiting_(poller,
-                [this](UntypedCall& call) {
-                  call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
-                                          absl::StrCat("the deadline passed before it could be sent again",
-                                                       poller_.WhyLate(call.deadline_ns_))));
-                }),
+      awaiting_(
+          poller,
+          [this](UntypedCall& call) {
+            call.EndSoon(call.errors().Error(absl::StatusCode::kDeadlineExceeded,
+                                             absl::StrCat("the deadline passed before it could be sent again",
+                                                          poller_.WhyLate(call.deadline_ns_))));
+          }),
       notify_timer_(std::move(notify)) {}
 
 CallSender::~CallSender() = default;
@@ -48,8 +50,15 @@ void CallSender::SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity) {
 bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {
   // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
   if (absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend())) return false;
-  call.EndSoon(call.Error(why.code(), why.message()));
+  call.EndSoon(call.errors().Error(why.code(), why.message()));
   return true;
+}
+
+absl::Status CallSender::WhyClosed(const UntypedCall& call) const {
+  if (is_null_) {
+    return PublicCallError(why_closed_.code(), call.method_.name, why_closed_.message(), /*sent=*/false);
+  }
+  return call.errors().Error(why_closed_.code(), why_closed_.message());
 }
 
 bool CallSender::StartQueued(int most) {
@@ -67,7 +76,7 @@ bool CallSender::StartQueued(int most) {
 void CallSender::EndQueued(const absl::Status& why) {
   for (CallQueue* queue : {&queue_, &awaiting_}) {
     for (UntypedCall* call : queue->TakeIf([](const UntypedCall&) { return true; })) {
-      call->EndSoon(call->Error(why.code(), why.message()));
+      call->EndSoon(call->errors().Error(why.code(), why.message()));
     }
   }
 }

@@ -105,6 +105,8 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   void PumpHere();
   // Has the first `most` calls that wait try once more. False: there are others.
   bool StartQueued(int most);
+  // For a call that was to be sent after the channel was closed.
+  absl::Status WhyClosed(const UntypedCall& call) const;
   // Ends those that wait.
   void EndQueued(const absl::Status& why);
   // Runs `notify` in the next turn of the thread that drives. Keeps this until that releases `self_`.

@@ -49,10 +49,10 @@ void CarriedCalls::Start(UntypedCall& carrier) {
   CallSender& sender = *carrier.sender_;
   sender.poller().AddAsyncInterest(1);
   if (carrier.cancel_posted_.load(std::memory_order_relaxed)) {
-    return carrier.EndSoon(carrier.Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+    return carrier.EndSoon(carrier.errors().Cancelled());
   }
   if (carrier.deadline_ns_ <= sender.poller().now_ns())
-    return carrier.EndSoon(carrier.TooLate(sender.poller().WhyLate(carrier.deadline_ns_)));
+    return carrier.EndSoon(carrier.errors().TooLate(sender.poller().WhyLate(carrier.deadline_ns_)));
   sender.Start(carrier);
 }
 
@@ -108,7 +108,7 @@ void CarriedCalls::End(UntypedCall& call, absl::StatusCode code, absl::string_vi
 void CarriedCalls::EndWithoutCarrier(UntypedCall& call, absl::StatusCode code, absl::string_view why) {
   call.AddRef();
   call.was_sent_ = true;  // It may have been.
-  call.EndSoon(call.Error(code, why));
+  call.EndSoon(call.errors().Error(code, why));
   call.carrier_->Cancel();  // Its end may come in here.
 }
 

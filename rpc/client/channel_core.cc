@@ -91,8 +91,8 @@ ChannelCore::ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport:
     : CallSender(
           std::move(runtime), poller, std::move(peer_address), std::move(options),
           [this](UntypedCall& call) {
-            call.EndSoon(call.Error(absl::StatusCode::kDeadlineExceeded,
-                                    absl::StrCat(WhyUnsent(), poller_.WhyLate(call.deadline_ns_))));
+            call.EndSoon(call.errors().Error(absl::StatusCode::kDeadlineExceeded,
+                                             absl::StrCat(WhyUnsent(), poller_.WhyLate(call.deadline_ns_))));
           },
           [this] { Notify(); }),
       first_attempt_([this] { OnFirstAttempt(first_attempt_.refused()); }),
@@ -164,32 +164,6 @@ ChannelState ChannelCore::channel_state() const {
   return member_ == nullptr ? state() : member_->group->state();
 }
 
-absl::StatusOr<transport::SessionToken> ChannelCore::LaneSession() const {
-  if (closed()) return why_closed_;
-  if (!dials_) {
-    return absl::FailedPreconditionError(
-        "the channel leads back to a client; only the memory of a server can be reached");
-  }
-  if (link_ == nullptr || !link_->CanSend()) {
-    return absl::UnavailableError("the channel is not connected, and its tickets are void");
-  }
-  return link_->session();
-}
-
-absl::StatusOr<transport::Lane::Target> ChannelCore::LaneTarget() const {
-  transport::Lane::Target target;
-  target.address = link_->address();
-  target.session = link_->session();
-  target.security = security_;
-  target.peer = link_->peer_identity();
-  if (!options_.connection.local_address.empty()) {
-    absl::StatusOr<SocketAddress> local = transport::ParseNumericHost(options_.connection.local_address);
-    if (!local.ok()) return local.status();
-    target.local_address = *local;
-  }
-  return target;
-}
-
 // ---- Calls.
 
 bool ChannelCore::hopeful() const { return member_ != nullptr && member_->group->hopeful(); }
@@ -207,7 +181,7 @@ bool ChannelCore::StartWhileNotReady(UntypedCall& call) {
   }
   if (member_ != nullptr && SendBeside(call)) return true;
   if (state() == ChannelState::kTransientFailure && !call.wait_for_ready_ && !hopeful()) {
-    call.EndSoon(call.Error(redial_.code(), redial_.Describe(poller_.now_ns())));
+    call.EndSoon(call.errors().Error(redial_.code(), redial_.Describe(poller_.now_ns())));
     return true;
   }
   return false;
@@ -230,15 +204,8 @@ void ChannelCore::FailQueuedWithoutHope() {
   poller_.AssertHeld();
   if (state() != ChannelState::kTransientFailure || hopeful()) return;
   for (UntypedCall* call : queue_.TakeIf([](const UntypedCall& each) { return !each.wait_for_ready_; })) {
-    call->EndSoon(call->Error(redial_.code(), redial_.Describe(poller_.now_ns())));
+    call->EndSoon(call->errors().Error(redial_.code(), redial_.Describe(poller_.now_ns())));
   }
-}
-
-absl::Status ChannelCore::WhyClosed(const UntypedCall& call) const {
-  if (is_null_) {
-    return PublicCallError(why_closed_.code(), call.method_.name, why_closed_.message(), /*sent=*/false);
-  }
-  return call.Error(why_closed_.code(), why_closed_.message());
 }
 
 void ChannelCore::EndCarried(UntypedCall& call, absl::StatusCode code, absl::string_view why) {
@@ -278,9 +245,7 @@ std::string ChannelCore::WhyUnsent() {
                         " (ConnectionOptions::slots)", link_->peer_is_busy());
   }
   return absl::StrCat("the deadline passed while it waited for a connection; ",
-                      redial_.why().ok()
-                          ? "no attempt to connect has ended since it was lost or the channel made"
-                          : redial_.Describe(poller_.now_ns()));
+                      redial_.Describe(poller_.now_ns()));
 }
 
 void ChannelCore::OnAttemptConnected(std::unique_ptr<Link> link) {

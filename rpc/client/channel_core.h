@@ -25,7 +25,6 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/wire/no_channel.h"
 #include "hawser/tls/peer_identity.h"
-#include "hawser/transport/lane/lane.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/runtime.h"
 #include "hawser/transport/security.h"
@@ -85,15 +84,6 @@ class ChannelCore final : public CallSender, Attempt::Owner {
   // Null: it is the only connection of its channel.
   ConnectionGroup* group() const;
 
-  // ---- On the poller, for one-sided operations.
-
-  // The current session, to which tickets belong. FailedPrecondition: it does not dial; Cancelled: it is
-  // closed; otherwise why there is none now.
-  absl::StatusOr<transport::SessionToken> LaneSession() const;
-  // Where a lane of that session leads. Only if there is one.
-  absl::StatusOr<transport::Lane::Target> LaneTarget() const;
-  absl::Duration connect_timeout() const { return options_.connect_timeout; }
-
   // ---- On the poller, for its group.
 
   // The first attempt of the channel has ended, or is not waited for any more.
@@ -108,6 +98,8 @@ class ChannelCore final : public CallSender, Attempt::Owner {
   void OnFirstAttemptsTimeout();
 
  private:
+  friend class LaneAccess;
+
   ChannelCore(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
               std::string peer_address, ChannelOptions options);
 
@@ -119,8 +111,6 @@ class ChannelCore final : public CallSender, Attempt::Owner {
   // Unless this is closed.
   void Connect();
   void ConnectLater();
-  // For a call of a channel that is closed.
-  absl::Status WhyClosed(const UntypedCall& call) const;
   // For a call whose deadline passed before it was sent.
   std::string WhyUnsent();
   void OnRetryTimer();

@@ -51,6 +51,7 @@ absl::StatusCode Redial::code() const {
 }
 
 std::string Redial::Describe(int64_t now_ns) const {
+  if (why_.ok()) return "no attempt to connect has ended since it was lost or the channel made";
   const auto rough = [](int64_t ns) {
     return transport::RoughDuration(absl::Nanoseconds(std::max<int64_t>(0, ns)));
   };

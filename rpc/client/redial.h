@@ -39,7 +39,7 @@ class Redial {
   const absl::Status& why() const { return why_; }
   // The code for a call that fails because the channel is not connected.
   absl::StatusCode code() const;
-  // Why the last attempt failed, how long ago, and when the next one is.
+  // Why the last attempt failed, how long ago, and when the next one is; or that none has.
   std::string Describe(int64_t now_ns) const;
 
  private:

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/lane_access.h"
 #include "hawser/rpc/wire/called_codes.h"
 #include "hawser/transport/fabrics.h"
 
@@ -117,7 +118,7 @@ void RemoteLane::Start(RemoteCall& call) {
 absl::StatusOr<transport::Lane*> RemoteLane::LaneNow() {
   const std::shared_ptr<ChannelCore> core = core_.lock();
   if (closed_ || core == nullptr) return absl::CancelledError("the channel is closed");
-  const absl::StatusOr<transport::SessionToken> session = core->LaneSession();
+  const absl::StatusOr<transport::SessionToken> session = LaneAccess(*core).Session();
   if (!session.ok()) return session.status();
   if (lane_ != nullptr && lane_->session() != *session) {
     transport::Lane* const earlier = std::exchange(lane_, nullptr);
@@ -130,11 +131,11 @@ absl::StatusOr<transport::Lane*> RemoteLane::LaneNow() {
         absl::StrCat(why_no_lane_.message(), "; the next attempt is made in ",
                      absl::FormatDuration(absl::Nanoseconds(dial_again_ns_ - poller_.now_ns()))));
   }
-  const absl::StatusOr<transport::Lane::Target> target = core->LaneTarget();
+  const absl::StatusOr<transport::Lane::Target> target = LaneAccess(*core).Target();
   if (!target.ok()) return target.status();
   transport::Lane::Owner& owner = *this;
   absl::StatusOr<transport::Lane*> dialed =
-      transport::Lane::Dial(poller_, *target, core->connect_timeout(), owner);
+      transport::Lane::Dial(poller_, *target, LaneAccess(*core).connect_timeout(), owner);
   if (!dialed.ok()) {
     OnDialFailed(dialed.status());
     return dialed.status();

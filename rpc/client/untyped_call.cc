@@ -13,7 +13,6 @@
 #include "hawser/rpc/wire/alarm.h"
 #include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/envelope.h"
-#include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
 
 namespace hawser::internal {
@@ -57,7 +56,7 @@ CallHandle CallHandle::NewInChild(const std::shared_ptr<CallSender>& channel, co
   call->parents_sender_ = channel;
   call->method_ = method;
   call->request = UnsendableMessage();
-  call->outcome_.SetAlone(call->ErrorInChild());
+  call->outcome_.SetAlone(call->errors().InChild());
   call->stage_ = CallStage::State::kEnded;
   call->refs.store(1, std::memory_order_relaxed);
   return CallHandle(call);
@@ -68,16 +67,23 @@ const Method& CallHandle::method() const { return call().method(); }
 void CallHandle::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
   call().extras_.SetSpanAttribute(key, value);
 }
-void CallHandle::Then(Callback&& callback) { call().Then(std::move(callback)); }
-void CallHandle::Unhook() { call().Unhook(); }
 void CallHandle::Cancel() { call().Cancel(); }
+
+void CallHandle::Then(Callback&& callback) {
+  call().outcome_.set_callback(std::move(callback));
+  call().Hook();
+}
+
+void CallHandle::Unhook() {
+  if (call().outcome_.Unhook(call().Whose())) call().sender_->poller().AddAsyncInterest(-1);
+}
 
 CallResult CallHandle::Wait() {
   CallSender& sender = *call().sender_;
   const ReadLimits& limits = sender.read_limits();
   CallOutcome& outcome = call().outcome_;
   if (call().parents_sender_ != nullptr) return {outcome.Take(), limits};
-  if (call().in_child()) return {call().ErrorInChild(), limits};
+  if (call().in_child()) return {call().errors().InChild(), limits};
   const char* const method = call().method_.name;
   absl::Status given_up = transport::Poller::ThisThreadHoldsOne()
                               ? WaitMisplaced(method, sender.peer_address())
@@ -117,13 +123,9 @@ void CallAwaiter::Abandon() {
 UntypedCall::UntypedCall() = default;
 UntypedCall::~UntypedCall() = default;
 
-bool UntypedCall::in_child() const { return !sender_->poller().usable_in_this_process(); }
+CallErrors UntypedCall::errors() const { return {method_.name, sender_->peer_address(), was_sent_}; }
 
-absl::Status UntypedCall::ErrorInChild() const {
-  return Error(absl::StatusCode::kFailedPrecondition,
-               "this process is a child made by fork() after the channel was; its connections and threads "
-               "are the parent's. Make channels after fork(), or call exec()");
-}
+bool UntypedCall::in_child() const { return !sender_->poller().usable_in_this_process(); }
 
 void UntypedCall::Free() {
   if (parents_sender_ != nullptr) {
@@ -132,8 +134,11 @@ void UntypedCall::Free() {
   }
   if (in_child()) return;  // Leaked: a thread of the parent may have held the pool's locks during fork().
   request.reset();
-  if (has_extras_) [[unlikely]]
-    DropExtras();
+  if (has_extras_) [[unlikely]] {
+    has_extras_ = false;
+    carried_for_ = nullptr;
+    extras_.Drop();
+  }
   outcome_.Drop();
   sender_->calls().Put(this, sender_->poller().Held());
 }
@@ -155,11 +160,6 @@ void UntypedCall::SendElsewhere() {
   if (cancelled) Cancel();
 }
 
-void UntypedCall::PrepareExtras(const CallOptions& options) {
-  has_extras_ = extras_.Prepare(options, sender_->intercepts(), *request, metadata_segment_);
-  is_usual_ = false;
-}
-
 bool UntypedCall::BeginExtras() {
   if (extras_.intercepted() && !in_child()) {
     // The time that Begin() takes counts.
@@ -171,24 +171,8 @@ bool UntypedCall::BeginExtras() {
   return extras_.JoinScope(*this);
 }
 
-void UntypedCall::DropExtras() {
-  has_extras_ = false;
-  carried_for_ = nullptr;
-  extras_.Drop();
-}
-
-void UntypedCall::Then(Callback&& callback) {
-  outcome_.set_callback(std::move(callback));
-  if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
-  Hook();
-}
-
-void UntypedCall::AwaitElsewhere() {
-  if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
-  Hook();
-}
-
 void UntypedCall::Hook() {
+  if (parents_sender_ != nullptr || in_child()) return InvokeCallbackInChild();
   // What was hooked may release the caller's reference, which may destroy this call before this function
   // returns.
   CallSender& sender = *sender_;
@@ -200,14 +184,10 @@ void UntypedCall::Hook() {
 }
 
 void UntypedCall::InvokeCallbackInChild() {
-  if (parents_sender_ == nullptr) outcome_.Set(ErrorInChild());
+  if (parents_sender_ == nullptr) outcome_.Set(errors().InChild());
   AddRef();
   InvokeCallback();
   Unref();
-}
-
-void UntypedCall::Unhook() {
-  if (outcome_.Unhook(Whose())) sender_->poller().AddAsyncInterest(-1);
 }
 
 void UntypedCall::Cancel() {
@@ -219,10 +199,6 @@ void UntypedCall::Cancel() {
 
 absl::AnyInvocable<void()> UntypedCall::Canceller() {
   return [handle = CallHandle::To(*this)]() mutable { handle.Cancel(); };
-}
-
-std::string UntypedCall::Describe() const {
-  return absl::StrCat("a call of ", method_.name, " to ", sender_->peer_address());
 }
 
 // ---- On the poller.
@@ -248,17 +224,12 @@ inline bool UntypedCall::MayBeSent() const {
 }
 
 absl::Status UntypedCall::WhyNotSent() const {
-  if (cancelled_) return Error(absl::StatusCode::kCancelled, "cancelled by the caller");
-  if (timeout_.is_over()) return TooLate("");
-  if (deadline_ns_ <= sender_->poller().now_ns()) return TooLate(sender_->poller().WhyLate(deadline_ns_));
-  if (absl::Status refused = extras_.refused(); !refused.ok()) {
-    SetWasSent(refused, false);
-    return refused;
-  }
-  const absl::Status why = request->status();
-  const char* const what = absl::IsResourceExhausted(why) ? "no registered memory for the request: "
-                                                          : "the request cannot be sent: ";
-  return Error(why.code(), absl::StrCat(what, absl::string_view(why.message())));
+  const transport::Poller& poller = sender_->poller();
+  if (cancelled_) return errors().Cancelled();
+  if (timeout_.is_over()) return errors().TooLate("");
+  if (deadline_ns_ <= poller.now_ns()) return errors().TooLate(poller.WhyLate(deadline_ns_));
+  if (absl::Status refused = extras_.refused(); !refused.ok()) return CallErrors::NotSent(refused);
+  return errors().BadRequest(request->status());
 }
 
 void UntypedCall::RunCancel() {
@@ -273,7 +244,7 @@ void UntypedCall::RunCancel() {
     case Stage::kQueued:
     case Stage::kReturning:
       sender_->Forget(*this);
-      EndSoon(Error(absl::StatusCode::kCancelled, "cancelled by the caller"));
+      EndSoon(errors().Cancelled());
       break;
     case Stage::kNew:  // Begin() sees it.
     case Stage::kEnding:
@@ -293,21 +264,16 @@ void UntypedCall::CallBackLate() {
 void UntypedCall::OnOtherResult(absl::StatusOr<transport::IncomingMessagePtr>&& response) {
   transport::Connection* const connection = std::exchange(connection_, nullptr);
   if (!response.ok()) return OnFailure(response.status());
-  transport::IncomingMessagePtr& message = *response;
-  if (!IsOkEnvelope(message->envelope())) return OnOtherResponse(*connection, std::move(message));
-  End(std::move(message));
+  if (!IsOkEnvelope((*response)->envelope())) return OnOtherResponse(*connection, *std::move(response));
+  End(*std::move(response));
 }
 
 void UntypedCall::OnOtherResponse(transport::Connection& connection, transport::IncomingMessagePtr response) {
-  const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(response->envelope());
-  if (!envelope.ok()) return End(Error(envelope.status().code(), envelope.status().message()));
-  const absl::StatusOr<MetadataView> metadata = MetadataIn(*response, envelope->metadata_segment);
-  if (!metadata.ok()) return End(Error(absl::StatusCode::kDataLoss, metadata.status().message()));
-  if (envelope->code == absl::StatusCode::kOk) return End(std::move(response));
-  if (envelope->not_run) return OnCallNotRun(connection, DecodeStatus(envelope->code, *response));
-  absl::Status error = DecodeStatus(envelope->code, *response);
-  SetMetadata(error, *metadata);
-  End(NameUnserved(std::move(error), method_.name, sender_->peer_address()));
+  bool not_run = false;
+  absl::Status error = errors().InResponse(*response, not_run);
+  if (error.ok()) return End(std::move(response));
+  if (not_run) return OnCallNotRun(connection, std::move(error));
+  End(std::move(error));
 }
 
 // The client may resend the call, whatever its method, because this server did not run it. It has not been
@@ -332,13 +298,14 @@ void UntypedCall::OnFailure(const absl::Status& why) {
   // call's result.
   const bool comes_back = std::exchange(request_comes_back_, false);
   if (comes_back) AddRef();
-  if (sender_->closed()) return EndSoon(Error(sender_->why_closed().code(), sender_->why_closed().message()));
+  if (sender_->closed())
+    return EndSoon(errors().Error(sender_->why_closed().code(), sender_->why_closed().message()));
   const bool late = deadline_ns_ <= sender_->poller().now_ns();
   if (comes_back && !cancelled_ && !late && resends_ < kResendsMax && absl::IsUnavailable(why)) {
     ++resends_;
     return sender_->AwaitRequest(*this);
   }
-  End(Error(why.code(), why.message()));
+  End(errors().Error(why.code(), why.message()));
 }
 
 bool UntypedCall::WantsRequestBack() {
@@ -434,15 +401,6 @@ void UntypedCall::InvokeTraced() {
   const TraceRef none;
   const TraceScope trace(extras_.TraceOr(none));
   outcome_.Run(method_, sender_->read_limits());
-}
-
-absl::Status UntypedCall::TooLate(absl::string_view why_late) const {
-  return Error(absl::StatusCode::kDeadlineExceeded,
-               absl::StrCat("the deadline had passed when it was to be sent", why_late));
-}
-
-absl::Status UntypedCall::Error(absl::StatusCode code, absl::string_view why) const {
-  return CallError(code, method_.name, sender_->peer_address(), why, was_sent_);
 }
 
 }  // namespace hawser::internal

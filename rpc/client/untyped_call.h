@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/state_machine.h"
+#include "hawser/rpc/client/call_errors.h"
 #include "hawser/rpc/client/call_extras.h"
 #include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/client/call_outcome.h"
@@ -20,6 +21,7 @@
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/transport/connection/connection.h"
+#include "hawser/transport/poller/mailbox.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/wire/exchange.h"
 #include "hawser/transport/wire/message.h"
@@ -39,19 +41,14 @@ class ChannelCore;
 //           those of what is posted to the poller.
 class UntypedCall final : transport::ResponseHandler, public CallFront {
  public:
-  using Callback = CallHandle::Callback;
-
   // As the functions of CallHandle with these names.
   const Method& method() const { return method_; }
   void Send();
-
-  void Then(Callback&& callback);
-  void Unhook();
   void Cancel();
   // For its scope (CancelScope::Add()).
   absl::AnyInvocable<void()> Canceller();
 
-  // As Then(), for the coroutine of `waiting`.
+  // As CallHandle::Then(), for the coroutine of `waiting`.
   void Await(CallAwaiter& waiting);
 
  private:
@@ -65,25 +62,14 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
 
   using Stage = CallStage::State;
 
-  // Each posts one item to the poller.
-  template <void (UntypedCall::*run)()>
-  struct Item final : transport::MailboxItem {
-    explicit Item(UntypedCall* owner) : call(owner) {}
-    void Run() override { (call->*run)(); }
-    UntypedCall* const call;
-  };
-
   // Not inlined: the pool reuses calls, so these are rare.
   [[gnu::noinline, gnu::cold]] UntypedCall();
   [[gnu::noinline, gnu::cold]] ~UntypedCall();
 
   void Prepare(CallSender& sender, const Method& method, const CallOptions& options, bool held);
 
-  // For what few calls have, at each step of a call's life.
-  [[gnu::noinline, gnu::cold]] void PrepareExtras(const CallOptions& options);
-  // False: the scope was cancelled.
+  // Of what few calls have. False: the scope was cancelled.
   [[gnu::noinline, gnu::cold]] bool BeginExtras();
-  [[gnu::noinline, gnu::cold]] void DropExtras();
 
   void AddRef() { refs.fetch_add(1, std::memory_order_relaxed); }
   void Unref() {
@@ -93,14 +79,13 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
 
   // What is not usual (usual_call.cc).
   [[gnu::noinline]] void SendElsewhere();
-  [[gnu::noinline]] void AwaitElsewhere();
   [[gnu::noinline]] void OnOtherResult(absl::StatusOr<transport::IncomingMessagePtr>&& response);
 
   // For the text of a failed CHECK.
   auto Whose() const {
-    return [this] { return Describe(); };
+    return [this] { return errors().Describe(); };
   }
-  std::string Describe() const;
+  CallErrors errors() const;
 
   // ---- On the poller.
   void Move(CallStage::Event event) { MoveFrom(stage_, event); }
@@ -140,15 +125,11 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
   void HandOver();
   // For those who count calls, and those who trace them.
   void NoteEnd();
-  absl::Status Error(absl::StatusCode code, absl::string_view why) const;
-  // For a call whose deadline passed before it was sent. `why_late`: see Poller::WhyLate().
-  [[gnu::noinline, gnu::cold]] absl::Status TooLate(absl::string_view why_late) const;
   // This process is a fork()ed child of the one that created the channel: it must not touch the call, and
   // leaks it.
   bool in_child() const;
-  absl::Status ErrorInChild() const;
   // Registers the callback, or the coroutine, that was set.
-  void Hook();
+  [[gnu::noinline]] void Hook();
   // In a child after fork(): there is no poller to wait for.
   [[gnu::noinline, gnu::cold]] void InvokeCallbackInChild();
   void InvokeCallback();
@@ -186,8 +167,8 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
   std::atomic<bool> cancel_posted_{false};
   CallOutcome outcome_;
   // The begin; later, the callback of a result that was there first.
-  Item<&UntypedCall::RunPosted> item_{this};
-  Item<&UntypedCall::RunCancel> cancel_item_{this};
+  transport::MemberItem<UntypedCall, &UntypedCall::RunPosted> item_{this};
+  transport::MemberItem<UntypedCall, &UntypedCall::RunCancel> cancel_item_{this};
 };
 
 inline UntypedCall& CallHandle::call() const { return static_cast<UntypedCall&>(*call_); }

@@ -37,8 +37,10 @@ namespace hawser::internal {
     is_usual_ = timeout_.Set(options, sender.default_timeout_ns());
     if (options.metadata != nullptr || options.scope.get() != nullptr) may_have_extras = true;
   }
-  if (may_have_extras) [[unlikely]]
-    PrepareExtras(options);
+  if (may_have_extras) [[unlikely]] {
+    has_extras_ = extras_.Prepare(options, sender.intercepts(), *request, metadata_segment_);
+    is_usual_ = false;
+  }
   outcome_.Reset();
   cancel_posted_.store(false, std::memory_order_relaxed);
   refs.store(1, std::memory_order_relaxed);
@@ -143,7 +145,7 @@ void CallAwaiter::await_suspend(std::coroutine_handle<> waiting) {
   outcome_.set_waiting(waiting);
   transport::Poller& poller = sender_->poller();
   if (!poller.Held() || outcome_.is_awaited_or_there() || !poller.usable_in_this_process()) [[unlikely]]
-    return AwaitElsewhere();
+    return Hook();
   // The result comes on this poller, so only this thread moves the state now.
   poller.AddAsyncInterest(1);
   outcome_.HookAlone(Whose());

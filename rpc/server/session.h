@@ -17,6 +17,7 @@
 #include "hawser/rpc/server/admission.h"
 #include "hawser/rpc/server/session_memory.h"
 #include "hawser/rpc/server/shared_regions.h"
+#include "hawser/rpc/serving/connection_reporter.h"
 #include "hawser/rpc/serving/serving_connection.h"
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/timer.h"
@@ -87,9 +88,13 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   // of connections, may have yet to read it. Waits a second for that message at most.
   void CloseUnlessHeard();
   // On the poller.
-  void AddTo(PollerReport& report) const { serving_.AddTo(report, place_.receive_bytes, since_unix_ns_); }
-  // See ServingConnection.
-  std::vector<std::string> DescribeCalls(HandlerStage stage) const { return serving_.DescribeCalls(stage); }
+  void AddTo(PollerReport& report) const {
+    ConnectionReporter(serving_).AddTo(report, place_.receive_bytes, since_unix_ns_);
+  }
+  // See ConnectionReporter.
+  std::vector<std::string> DescribeCalls(HandlerStage stage) const {
+    return ConnectionReporter(serving_).DescribeCalls(stage);
+  }
 
   // The last snapshot's gathering that has looked at it. Used on the poller, by the owner.
   uint64_t last_gathering = 0;

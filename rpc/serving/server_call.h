@@ -155,13 +155,6 @@ class ServerCall {
  private:
   class Ticket;
 
-  template <void (ServerCall::*run)()>
-  struct Item final : transport::MailboxItem {
-    explicit Item(ServerCall* owner) : call(owner) {}
-    void Run() override { (call->*run)(); }
-    ServerCall* const call;
-  };
-
   bool RunsOnExecutor() const {
     const Serving& serving = connection_.serving();
     return serving.executor && !(entry_->on_poller && serving.plain);
@@ -227,9 +220,9 @@ class ServerCall {
   // NoteMore().
   std::atomic<int> refs_{1};
   CallCancel cancel_;
-  Item<&ServerCall::RunAnswer> answer_item_;
-  Item<&ServerCall::RunRecycle> recycle_item_;
-  Item<&ServerCall::RunCancelSoon> cancel_item_;
+  transport::MemberItem<ServerCall, &ServerCall::RunAnswer> answer_item_;
+  transport::MemberItem<ServerCall, &ServerCall::RunRecycle> recycle_item_;
+  transport::MemberItem<ServerCall, &ServerCall::RunCancelSoon> cancel_item_;
 };
 
 template <typename Handler>

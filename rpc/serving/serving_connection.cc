@@ -38,26 +38,6 @@ absl::Status WhyCancelled(const ServerCall& call, int64_t now_ns, const absl::St
   return expired;
 }
 
-void DescribeState(const transport::Connection& connection, ConnectionReport& report) {
-  report.state = connection.StateName();
-  report.slots = connection.agreed().slots;
-  report.slots_given = connection.slots_given();
-  report.slots_wanted = connection.slots_wanted();
-  report.receives_posted = connection.receives_posted();
-}
-
-CallReport ReportOf(const ServerCall& call, HandlerStage stage, int64_t now_ns, const std::string& peer,
-                    std::string identity) {
-  return {.method = call.method().name,
-          .peer = peer,
-          .identity = std::move(identity),
-          .stage = NameOf(stage),
-          .age_ns = now_ns - call.started_ns(),
-          .deadline_in_ns = call.deadline_ns() == transport::kNever ? -1 : call.deadline_ns() - now_ns,
-          .request_bytes = call.request_bytes(),
-          .id = call.Id()};
-}
-
 // Without what the connection adds. `handler_end_ns`: see ServerCall::TimesOf().
 SlowCalls::Call SlowCallOf(const ServerCall& call, int64_t all_ns, int64_t handler_end_ns) {
   const ServerCall::Times times = call.TimesOf(all_ns, handler_end_ns);
@@ -86,13 +66,6 @@ absl::Status TooManyAbandoned(size_t count, const ServerCall& oldest, int64_t no
 }
 
 }  // namespace
-
-absl::StatusOr<transport::LaneTicket> ServingConnection::Owner::GrantMemory(
-    const std::shared_ptr<transport::LentMemory>& /*memory*/, uint64_t /*offset*/, uint64_t /*length*/,
-    uint8_t /*access*/) {
-  return absl::FailedPreconditionError(
-      "the handler is of a service that a client offers; only a server grants memory");
-}
 
 ServingConnection::ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                                      std::shared_ptr<const Serving> serving, ServingCounters& counters,
@@ -149,46 +122,8 @@ void ServingConnection::Close(const absl::Status& why) {
   if (connection_ != nullptr) connection_->Close(why);
 }
 
-std::vector<std::string> ServingConnection::DescribeCalls(HandlerStage stage) const {
-  poller_.AssertHeld();
-  std::vector<std::string> texts;
-  for (const auto& call : calls_) {
-    if (call->is_free() || call->stage() != stage) continue;
-    texts.push_back(
-        absl::StrCat(call->method().name, ", ", call->Name(), ", ", AgeOf(*call, poller_.now_ns()), " old"));
-  }
-  return texts;
-}
-
 std::string ServingConnection::IdentityText() const {
   return peer_identity_ != nullptr && peer_identity_->is_authenticated ? peer_identity_->ToString() : "";
-}
-
-void ServingConnection::AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const {
-  poller_.AssertHeld();
-  ConnectionReport mine = {.state = "closed",
-                           .receive_bytes = receive_bytes,
-                           .since_unix_ns = since_unix_ns,
-                           .requests = requests_,
-                           .number = number_};
-  const bool is_idle = busy_ == 0;
-  const int64_t now_ns = is_idle ? 0 : poller_.environment().NowNs();
-  for (size_t slot = 0; !is_idle && slot < by_slot_.size(); ++slot) {
-    const ServerCall* const call = by_slot_[slot];
-    if (call == nullptr) continue;
-    ++mine.slots_in_use;
-    ++report.running[call->method().name];
-    const HandlerStage stage = call->stage();
-    if (stage == HandlerStage::kQueued) ++report.calls_queued;
-    if (!report.WantsCall(now_ns - call->started_ns())) continue;
-    report.AddCall(ReportOf(*call, stage, now_ns, peer_address_, IdentityText()));
-  }
-  if (connection_ != nullptr) DescribeState(*connection_, mine);
-  report.Count(mine);
-  if (report.connections.size() >= PollerReport::kConnectionsMax) return;
-  mine.peer = peer_address_;
-  mine.identity = IdentityText();
-  report.connections.push_back(std::move(mine));
 }
 
 inline void ServingConnection::CountEnd(ServerCall& call, int64_t now_ns, uint64_t response_bytes) {

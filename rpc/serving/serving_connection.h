@@ -13,14 +13,12 @@
 #include "hawser/rpc/serving/error_sender.h"
 #include "hawser/rpc/serving/method_counts.h"
 #include "hawser/rpc/serving/method_finder.h"
-#include "hawser/rpc/serving/server_report.h"
 #include "hawser/rpc/serving/serving.h"
+#include "hawser/rpc/serving/serving_owner.h"
 #include "hawser/rpc/wire/envelope.h"
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/connection.h"
-#include "hawser/transport/lane/lane_message.h"
-#include "hawser/transport/lane/lent_memory.h"
 #include "hawser/transport/peer_request.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/runtime.h"
@@ -33,7 +31,6 @@ class Channel;
 namespace hawser::internal {
 
 class ServerCall;
-enum class HandlerStage : uint8_t;
 
 // A connection whose requests this process answers: a client's connection at a server, or the reverse
 // connection at a client.
@@ -42,29 +39,7 @@ enum class HandlerStage : uint8_t;
 //           answered.
 class ServingConnection final : transport::ConnectionObserver, transport::RequestHandler {
  public:
-  class Owner {
-   public:
-    virtual void OnServingReady() {}
-    // Once, before OnServingClosed(): the connection is lost. The fabric may still own its memory.
-    virtual void OnServingLost(const absl::Status& why) { (void)why; }
-    // See transport::ConnectionObserver::OnPeerSilent().
-    virtual void OnServingPeerSilent(absl::Duration left) { (void)left; }
-    // Once: an accepted client has sent its first message.
-    virtual void OnServingFirstMessage() {}
-    // Once: no request arrives and no answer leaves any more. Handlers may still run; they were notified.
-    virtual void OnServingClosed(const absl::Status& why) = 0;
-    // Once, the last call. The owner may destroy the connection here.
-    virtual void OnServingEnded() = 0;
-    // See ServerContext::peer(). From any thread.
-    virtual std::shared_ptr<Channel> peer() { return nullptr; }
-    // See ServerContext::Grant(). From any thread.
-    virtual absl::StatusOr<transport::LaneTicket> GrantMemory(
-        const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length,
-        uint8_t access);
-
-   protected:
-    ~Owner() = default;
-  };
+  using Owner = ServingOwner;
 
   // `poller` is of `runtime`. `counters` and `owner` outlive this.
   ServingConnection(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
@@ -95,13 +70,6 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   // See transport::Connection::has_unpolled().
   bool has_unpolled() const { return connection_ != nullptr && connection_->has_unpolled(); }
 
-  // Adds this connection, which has `receive_bytes` of the pool and began at `since_unix_ns`, and its calls.
-  void AddTo(PollerReport& report, uint64_t receive_bytes, int64_t since_unix_ns) const;
-
-  // The calls of one stage that have not ended, answered or not: "kv.capnp:KeyValue.get from
-  // tcp://10.0.0.7:51234, 12 s old".
-  std::vector<std::string> DescribeCalls(HandlerStage stage) const;
-
   // ---- For its calls.
   transport::Poller& poller() { return poller_; }
   const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
@@ -122,6 +90,8 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   void RunOnCancelSoon(ServerCall& call);
 
  private:
+  friend class ConnectionReporter;
+
   // transport::ConnectionObserver
   void OnReady(const transport::Handshake& peer) override;
   void OnLost(const absl::Status& why) override { owner_.OnServingLost(why); }

@@ -5,6 +5,21 @@
 #include "absl/strings/str_cat.h"
 
 namespace hawser::transport {
+namespace {
+
+absl::Status WhyRejected(absl::string_view peer, absl::string_view private_data) {
+  const absl::Status reason = DecodeRejection(private_data);
+  return absl::Status(reason.code(), absl::StrCat("connect to ", peer, ": ", reason.message()));
+}
+
+absl::Status NoMemoryForReceives(absl::Duration waited) {
+  return absl::ResourceExhaustedError(absl::StrCat("no memory for the receives of this connection for ",
+                                                   absl::FormatDuration(waited),
+                                                   ": what keeps requests or buffers has to release some, or "
+                                                   "BufferPoolOptions::limit_bytes be raised there"));
+}
+
+}  // namespace
 
 Connection::Connection(Poller& poller, const ConnectionOptions& options, ConnectionObserver& observer,
                        RequestHandler* handler, uint32_t features)
@@ -78,9 +93,7 @@ void Connection::OnEstablished(absl::string_view private_data) {
 std::string Connection::OnAcceptFailed(const absl::Status& why) { return EncodeRejection(why); }
 
 void Connection::OnConnectFailed(const absl::Status& why, absl::string_view private_data) {
-  if (private_data.empty()) return Fail(WithoutReason(why));
-  const absl::Status reason = DecodeRejection(private_data);
-  Fail(absl::Status(reason.code(), absl::StrCat("connect to ", peer_, ": ", reason.message())));
+  Fail(private_data.empty() ? WithoutReason(why) : WhyRejected(peer_, private_data));
 }
 
 void Connection::OnDisconnected(const absl::Status& why) { Fail(why); }
@@ -135,20 +148,6 @@ void Connection::OnInterval() {
   if (parts_.exchanges_in_flight() != 0 || !carries_traffic()) return;
   parts_.receive_ring.OnIdle(parts_.answers_that_may_come());
   parts_.send_queue.Trim();
-}
-
-std::optional<ControlOp> Connection::NextControlOp() {
-  return parts_.requester != nullptr ? parts_.requester->NextControlOp() : std::nullopt;
-}
-
-bool Connection::HasCreditsToTell() const {
-  return parts_.responder != nullptr && parts_.responder->credits().has_news();
-}
-
-uint16_t Connection::AdvertiseCredits() {
-  if (parts_.responder == nullptr) return 0;
-  parts_.responder->credits().OnAdvertised();
-  return parts_.responder->credits().given();
 }
 
 void Connection::OnControlOp(const ControlOp& op) {
@@ -308,11 +307,6 @@ void Connection::OnReceivesFilled() {
 
 // The answers to pings wait, too, so the peer would soon time out. Fail() tells it the reason instead, and
 // other connections can use the memory of this one.
-void Connection::OnStarved() {
-  Fail(absl::ResourceExhaustedError(absl::StrCat(
-      "no memory for the receives of this connection for ", absl::FormatDuration(options_.keepalive_timeout),
-      ": what keeps requests or buffers has to release some, or BufferPoolOptions::limit_bytes be "
-      "raised there")));
-}
+void Connection::OnStarved() { Fail(NoMemoryForReceives(options_.keepalive_timeout)); }
 
 }  // namespace hawser::transport

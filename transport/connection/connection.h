@@ -92,9 +92,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   }
 
   // What keeps the slots busy, for an error: "all 32 slots are busy, ...".
-  std::string DescribeSlots() const {
-    return parts_.requester != nullptr ? parts_.requester->DescribeSlots() : "not connected";
-  }
+  std::string DescribeSlots() const { return parts_.DescribeSlots(); }
 
   // ---- As the side that answers them.
 
@@ -141,12 +139,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   uint32_t receives_posted() const { return parts_.receive_ring.posted(); }
   // Of the agreed slots, those with which the peer may send requests now; and with these, those for which
   // receives wait for memory. 0 without a RequestHandler.
-  uint32_t slots_given() const {
-    return parts_.responder == nullptr ? 0 : parts_.responder->credits().limit();
-  }
-  uint32_t slots_wanted() const {
-    return parts_.responder == nullptr ? 0 : parts_.responder->credits().wanted();
-  }
+  uint32_t slots_given() const { return parts_.slots_given(); }
+  uint32_t slots_wanted() const { return parts_.slots_wanted(); }
 
   // ---- For tests.
   using Port::queue_pair;
@@ -194,15 +188,13 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnBulkTransfer() override;
 
   // Control::Source
-  std::optional<ControlOp> NextControlOp() override;
-  bool HasCreditsToTell() const override;
-  uint16_t AdvertiseCredits() override;
+  std::optional<ControlOp> NextControlOp() override { return parts_.NextControlOp(); }
+  bool HasCreditsToTell() const override { return parts_.HasCreditsToTell(); }
+  uint16_t AdvertiseCredits() override { return parts_.AdvertiseCredits(); }
   void OnControlOp(const ControlOp& op) override;
 
   // Keepalive::Source
-  bool waits_for_first_answer() const override {
-    return !heard_ && parts_.requester != nullptr && parts_.requester->in_flight() != 0;
-  }
+  bool waits_for_first_answer() const override { return !heard_ && parts_.requests_in_flight() != 0; }
   // A client that has sent nothing yet to the server that it has dialed.
   bool awaits_first_message() const override { return accepted_ && !heard_ && parts_.responder != nullptr; }
   bool is_idle() const override { return parts_.exchanges_in_flight() == 0; }

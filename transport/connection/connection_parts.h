@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/connection/control.h"
@@ -37,6 +39,25 @@ struct ConnectionParts {
   uint32_t exchanges_in_flight() const {
     return requester != nullptr ? requester->in_flight() : responder != nullptr ? responder->in_flight() : 0;
   }
+  uint32_t requests_in_flight() const { return requester != nullptr ? requester->in_flight() : 0; }
+  // See Connection.
+  std::string DescribeSlots() const {
+    return requester != nullptr ? requester->DescribeSlots() : "not connected";
+  }
+  uint32_t slots_given() const { return responder != nullptr ? responder->credits().limit() : 0; }
+  uint32_t slots_wanted() const { return responder != nullptr ? responder->credits().wanted() : 0; }
+
+  // See Control::Source.
+  std::optional<ControlOp> NextControlOp() {
+    return requester != nullptr ? requester->NextControlOp() : std::nullopt;
+  }
+  bool HasCreditsToTell() const { return responder != nullptr && responder->credits().has_news(); }
+  uint16_t AdvertiseCredits() {
+    if (responder == nullptr) return 0;
+    responder->credits().OnAdvertised();
+    return responder->credits().given();
+  }
+
   // Messages that an honest peer may send after everything that we have queued. Once they are agreed.
   uint32_t messages_that_may_come() const {
     // The peer's control request, and its answer to ours. The side that sends requests always has both

@@ -19,6 +19,17 @@ class MailboxItem {
   ~MailboxItem() = default;
 };
 
+// Calls `run` of its owner.
+template <typename Owner, void (Owner::*run)()>
+class MemberItem final : public MailboxItem {
+ public:
+  explicit MemberItem(Owner* owner) : owner_(owner) {}
+  void Run() override { (owner_->*run)(); }
+
+ private:
+  Owner* const owner_;
+};
+
 // What other threads have posted to a poller, which has not run it yet. It runs in the order of posting.
 // Thread:   as said for each method.
 // Lifetime: part of its Poller.

@@ -33,10 +33,19 @@ constexpr int64_t kNsPerMs = 1'000'000;
 
 enum EpollData : uint64_t { kWakeData, kCompletionData, kEventData };
 
+absl::Status WhyLost(ibv_event_type event, absl::string_view device) {
+  return event == IBV_EVENT_CQ_ERR
+             ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
+                                                device, " has overflowed, completions are lost"))
+             : absl::UnavailableError(absl::StrCat(
+                   "RDMA device ", device,
+                   " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL)"));
+}
+
 }  // namespace
 
 VerbsCompletionQueue::VerbsCompletionQueue(std::shared_ptr<VerbsDevice> device, uint32_t depth)
-    : device_(std::move(device)), cqs_(*device_, depth, *this) {}
+    : device_(std::move(device)), cqs_(*device_, depth, *this), sentinel_(device_->verbs()) {}
 
 absl::StatusOr<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Create(
     std::shared_ptr<VerbsDevice> device, uint32_t depth) {
@@ -98,7 +107,7 @@ absl::Status VerbsCompletionQueue::Open() {
 void VerbsCompletionQueue::Close() {
   open_ = false;
   if (device_->in_forked_child()) return;
-  if (sentinel_ != nullptr) device_->verbs().rdma_destroy_id(std::exchange(sentinel_, nullptr));
+  sentinel_.Destroy();
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device_->async_fd(), nullptr);
   if (const int fd = cqs_.event_fd(); fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   cqs_.Close();
@@ -121,19 +130,6 @@ absl::Status VerbsCompletionQueue::Enter() {
   }
   ++inside_;
   return absl::OkStatus();
-}
-
-void VerbsCompletionQueue::BindSentinel(const SocketAddress& local) {
-  if (sentinel_ != nullptr || !open_) return;
-  const VerbsLibrary& verbs = device_->verbs();
-  if (verbs.rdma_create_id(channel_->get(), &sentinel_, CmContext(0), RDMA_PS_TCP) != 0) {
-    sentinel_ = nullptr;
-    return;
-  }
-  SocketAddress any_port = local;
-  any_port.set_port(0);
-  if (verbs.rdma_bind_addr(sentinel_, const_cast<sockaddr*>(any_port.get())) == 0) return;
-  verbs.rdma_destroy_id(std::exchange(sentinel_, nullptr));
 }
 
 void VerbsCompletionQueue::Leave() {
@@ -310,12 +306,7 @@ void VerbsCompletionQueue::NotifyLost(const absl::Status& lost) {
 void VerbsCompletionQueue::OnAsyncEvent(ibv_event_type event) {
   {
     absl::MutexLock lock(&notes_mutex_);
-    lost_ = event == IBV_EVENT_CQ_ERR
-                ? absl::InternalError(absl::StrCat("IBV_EVENT_CQ_ERR: a completion queue of RDMA device ",
-                                                   device_->name(), " has overflowed, completions are lost"))
-                : absl::UnavailableError(absl::StrCat(
-                      "RDMA device ", device_->name(),
-                      " has failed or was removed (IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL)"));
+    lost_ = WhyLost(event, device_->name());
   }
   has_notes_.store(true, std::memory_order_release);
   Wake();

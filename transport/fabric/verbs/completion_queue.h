@@ -19,6 +19,7 @@
 #include "hawser/transport/fabric/verbs/device.h"
 #include "hawser/transport/fabric/verbs/device_cqs.h"
 #include "hawser/transport/fabric/verbs/event_channel.h"
+#include "hawser/transport/fabric/verbs/sentinel.h"
 #include "hawser/transport/fabric/verbs/source.h"
 
 namespace hawser::fabric {
@@ -62,10 +63,10 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // until it has run and was destroyed.
   void RunCommand(const void* alone, absl::AnyInvocable<void()> command);
 
-  // A connection of the device has this address. If the driver cannot take a device from its users, as
-  // software devices cannot, only the ids that are bound to it are notified of its removal, and it waits for
-  // all users. So one such id always exists.
-  void BindSentinel(const SocketAddress& local);
+  // A connection of the device has this address: from now on a VerbsSentinel is bound to it.
+  void BindSentinel(const SocketAddress& local) {
+    if (open_) sentinel_.Bind(*channel_, local);
+  }
   // OnTryAgain() of all sources will be called.
   void TryLater() { SetTryTimer(true); }
 
@@ -133,7 +134,7 @@ class VerbsCompletionQueue final : public CompletionQueue, private AsyncEventHan
   // With objects of the device.
   bool open_ = false;
   uint32_t inside_ = 0;  // Sources that have some.
-  rdma_cm_id* sentinel_ = nullptr;
+  VerbsSentinel sentinel_;
   int looks_left_ = 0;  // Whether librdmacm has closed it by now.
 
   VerbsSourceTable sources_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
+#include "hawser/transport/fabric/verbs/check_send.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 #include "hawser/transport/fabric/verbs/order.h"
 #include "hawser/transport/fabric/verbs/rings.h"
@@ -15,9 +16,6 @@ namespace hawser::fabric {
 namespace {
 
 using State = VerbsEndpoint::State;
-
-// The limit of one work request (InfiniBand Architecture Specification 1.2.1, 9.2: 2^31 bytes).
-constexpr uint64_t kMessageBytesMax = uint64_t{1} << 31;
 
 ibv_wr_opcode ToVerbs(Opcode opcode) {
   switch (opcode) {
@@ -51,47 +49,6 @@ VerbsSendQueue::VerbsSendQueue(VerbsEndpoint& endpoint, const VerbsMemory& memor
 
 // --- Posting
 
-absl::Status VerbsSendQueue::Check(const SendWorkRequest& request) const {
-  const ibv_device_attr& attr = device_.attr();
-  const bool read = request.opcode == Opcode::kRead;
-  // A sink that is registered for the READ is one range. (On iWARP it has one entry anyway. siw accepts more,
-  // but fills only the first.)
-  const size_t read_sges_max = sinks_.enabled() ? 1 : static_cast<size_t>(std::max(attr.max_sge_rd, 0));
-  const size_t sges_max =
-      read && read_sges_max > 0 ? std::min(read_sges_max, device_.sge_max()) : device_.sge_max();
-  if (request.sges.empty() || request.sges.size() > sges_max || request.opcode == Opcode::kPush ||
-      request.opcode > Opcode::kFetchAdd) {
-    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(), ": ",
-                                                   request.sges.size(), " sges, opcode ",
-                                                   static_cast<int>(request.opcode), ": 1 to ", sges_max,
-                                                   " sges of a SEND, READ, WRITE or atomic needed",
-                                                   read ? " (max_sge_rd of the device; over iWARP 1)" : ""));
-  }
-  uint64_t total_bytes = 0;
-  for (const Sge& sge : request.sges) {
-    if (!memory_.Contains(sge)) return memory_.Refusal(sge);
-    total_bytes += sge.length;
-  }
-  if (total_bytes > kMessageBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(), ": ", total_bytes,
-                                                   " bytes in one work request, at most ", kMessageBytesMax,
-                                                   " are possible"));
-  }
-  if (IsAnswered(request.opcode) && endpoint_.agreed_read_depth() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(),
-                                                   ": a READ or atomic, but a READ depth of 0 was agreed"));
-  }
-  if (!IsAtomic(request.opcode)) return absl::OkStatus();
-  if (device_.atomics() == Atomics::kNone) {
-    return absl::InvalidArgumentError(absl::StrCat("PostSend to ", endpoint_.peer(),
-                                                   ": an atomic, which RDMA device ", device_.name(),
-                                                   " does not have"));
-  }
-  // Some providers refuse to post one that is not aligned (rxe: validate_send_wr()).
-  if (absl::Status status = CheckAtomic(request); !status.ok()) return status;
-  return absl::OkStatus();
-}
-
 absl::Status VerbsSendQueue::Post(ibv_qp* qp, absl::Span<const SendWorkRequest> requests) {
   if (requests.size() > room()) {
     return absl::ResourceExhaustedError(
@@ -100,7 +57,8 @@ absl::Status VerbsSendQueue::Post(ibv_qp* qp, absl::Span<const SendWorkRequest> 
                      ": wait for completions, and signal one request in every queue's length at least"));
   }
   for (const SendWorkRequest& request : requests) {
-    if (absl::Status status = Check(request); !status.ok()) return status;
+    if (absl::Status status = CheckSend(request, endpoint_, memory_, sinks_.enabled()); !status.ok())
+      return status;
   }
   if (!sinks_.enabled()) return PostChain(qp, requests);
   if (absl::Status status = BeginSinks(requests); !status.ok()) return status;

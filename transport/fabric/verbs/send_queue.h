@@ -85,7 +85,6 @@ class VerbsSendQueue {
 
   // For Post().
   uint32_t room() const { return sends_.room() - static_cast<uint32_t>(waiting_.size() + untold_.size()); }
-  absl::Status Check(const SendWorkRequest& request) const;
   absl::Status BeginSinks(absl::Span<const SendWorkRequest> requests);
   bool EndSink(uint32_t number);
   absl::Status PostChain(ibv_qp* qp, absl::Span<const SendWorkRequest> requests);

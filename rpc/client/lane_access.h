@@ -1,0 +1,33 @@
+#ifndef HAWSER_RPC_CLIENT_LANE_ACCESS_H_
+#define HAWSER_RPC_CLIENT_LANE_ACCESS_H_
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "hawser/transport/lane/lane.h"
+#include "hawser/transport/wire/handshake.h"
+
+namespace hawser::internal {
+
+class ChannelCore;
+
+// What a lane needs to know of its channel.
+// Thread:   on the poller of the channel.
+// Lifetime: made where it is used.
+class LaneAccess {
+ public:
+  explicit LaneAccess(const ChannelCore& core) : core_(core) {}
+
+  // The current session, to which tickets belong. FailedPrecondition: the channel does not dial; Cancelled:
+  // it is closed; otherwise why there is none now.
+  absl::StatusOr<transport::SessionToken> Session() const;
+  // Where a lane of that session leads. Only if there is one.
+  absl::StatusOr<transport::Lane::Target> Target() const;
+  absl::Duration connect_timeout() const;
+
+ private:
+  const ChannelCore& core_;
+};
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_CLIENT_LANE_ACCESS_H_
