@@ -54,13 +54,42 @@ ROOMS = {
     "transport/fabric": [],
 }
 
-# The same in rpc/; rpc/README.md has the order. Its own headers and sources are both above and below the rooms.
+# The same in rpc/; rpc/README.md has the order. Its own files are both above and below the rooms: see the next two.
 RPC_ROOMS = {
     "rpc/server": ["rpc/services", "rpc/client", "rpc/serving", "rpc/wire"],
     "rpc/services": ["rpc/wire"],
     "rpc/client": ["rpc/serving", "rpc/wire"],
     "rpc/serving": ["rpc/wire"],
     "rpc/wire": [],
+}
+
+# What each of these rooms includes of rpc/ itself, without its ending. A room does not see what is made of it.
+RPC_BELOW = {
+    "rpc/server": ["buffer", "channel", "method_table", "options", "server_extension", "service", "shared_memory", "stats"],
+    "rpc/services": ["call", "channel", "method_table", "options", "server_context"],
+    "rpc/client": ["metadata", "method", "options", "service", "status", "trace"],
+    "rpc/serving": ["metadata", "method_table", "options", "server_context", "status", "trace"],
+    "rpc/wire": ["interceptor", "metadata", "method", "options", "status", "trace"],
+}
+
+# What a file of rpc/ itself, a header and its source, includes of the rooms. The others include none.
+RPC_ABOVE = {
+    "call": ["rpc/client", "rpc/wire"],
+    "channel": ["rpc/client", "rpc/wire"],
+    "dynamic_call": ["rpc/client", "rpc/wire"],
+    "executor": ["rpc/wire"],
+    "first_of": ["rpc/client"],
+    "otlp_trace_sink": ["rpc/wire"],
+    "remote_memory": ["rpc/client"],
+    "server": ["rpc/server"],
+    "server_context": ["rpc/serving", "rpc/wire"],
+    "service": ["rpc/wire"],
+    "shared_memory": ["rpc/wire"],
+    "sleep": ["rpc/serving", "rpc/wire"],
+    "status": ["rpc/wire"],
+    "status_page": ["rpc/server"],
+    "task": ["rpc/wire"],
+    "trace": ["rpc/wire"],
 }
 
 # One room includes of another only these.
@@ -156,6 +185,29 @@ def room_faults(pairs, rooms, only):
     ]
 
 
+def public_faults(pairs, below, above):
+    """Texts of the arrows between rpc/ itself and rooms that are not in RPC_BELOW or RPC_ABOVE, and of what is there no more."""
+    texts = []
+    used_below, used_above = {room: set() for room in below}, {file: set() for file in above}
+    for start, end in sorted(pairs):
+        upper, lower = os.path.dirname(start), os.path.dirname(end)
+        file, header = os.path.basename(start), os.path.basename(end)
+        if lower == "rpc" and upper != "rpc":
+            if upper.startswith(("base", "tls", "observe", "transport", "measure")):
+                texts.append(f"{start} includes {end}, which is above it")
+            elif upper in below:
+                used_below[upper].add(header)
+                if header not in below[upper]:
+                    texts.append(f"{start} includes {end}, which is not among what {upper} includes of rpc")
+        elif upper == "rpc" and lower in below:
+            used_above.setdefault(file, set()).add(lower)
+            if lower not in above.get(file, []):
+                texts.append(f"{start} includes {end}, but does not include {lower}")
+    for table, used in ((below, used_below), (above, used_above)):
+        texts += [f"{upper} includes {each} no more" for upper in table for each in table[upper] if each not in used[upper]]
+    return texts
+
+
 def drawn(page):
     """The map in the README.md of transport/: {room: what it includes}, top to bottom."""
     rooms = {}
@@ -183,6 +235,15 @@ class RoomsTest(unittest.TestCase):
         only = {("measure/a", "transport/b"): [("x", "y")]}
         self.assertEqual(room_faults({down}, rooms, only), [])
         self.assertEqual(len(room_faults({down, ("measure/a/x", "transport/b/z")}, rooms, only)), 1)
+
+    def test_a_header_of_rpc_that_a_room_must_not_see_is_found(self):
+        below, above = {"rpc/wire": ["options"]}, {"server": ["rpc/wire"]}
+        right = {("rpc/wire/a", "rpc/options"), ("rpc/server", "rpc/wire/a"), ("tools/x", "rpc/server"), ("rpc/server", "rpc/options")}
+        self.assertEqual(public_faults(right, below, above), [])
+        for wrong in (("rpc/wire/a", "rpc/server"), ("rpc/options", "rpc/wire/a"), ("transport/x", "rpc/options"), ("tls/x", "rpc/options")):
+            self.assertEqual(len(public_faults(right | {wrong}, below, above)), 1, wrong)
+        for gone in (("rpc/wire/a", "rpc/options"), ("rpc/server", "rpc/wire/a")):
+            self.assertEqual(len(public_faults(right - {gone}, below, above)), 1, gone)
 
     def test_sources_count_with_their_headers(self):
         texts = {"a/x.h": "", "a/x.cc": '#include "hawser/a/x.h"\n#include "hawser/b/y.h"\n', "b/y.h": '#include "hawser/a/x.h"\n'}
@@ -212,6 +273,10 @@ class RoomsTest(unittest.TestCase):
         self.assertEqual(room_faults(self.pairs, RPC_ROOMS, {}), [])
         from_outside = [(start, end) for start, end in self.pairs if os.path.dirname(end) in RPC_ROOMS and not start.startswith("rpc/")]
         self.assertEqual(from_outside, [])
+
+    def test_rooms_of_rpc_include_of_rpc_what_is_drawn(self):
+        self.assertEqual(list(RPC_BELOW), list(RPC_ROOMS))
+        self.assertEqual(public_faults(self.pairs, RPC_BELOW, RPC_ABOVE), [])
 
     def test_only_programs_include_services(self):
         """So what no program names is linked into none."""
