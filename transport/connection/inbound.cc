@@ -238,7 +238,7 @@ void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
 }
 
 void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
-  --inbound.outstanding_;
+  HAWSER_SUBTRACT(inbound.outstanding_, 1);
   if (inbound.state_ != Inbound::State::kStopping) admission_.OnRead(inbound, bytes);
   if (!ok) inbound.Move(Inbound::Event::kStopped);
   if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);

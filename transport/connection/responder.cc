@@ -148,7 +148,7 @@ void Responder::OnReturn() {
 void Responder::EndGranted(Slot& slot) {
   std::exchange(slot.response, nullptr)->Release();
   Move(slot, Event::kRelease);
-  --granted_;
+  HAWSER_SUBTRACT(granted_, 1);
 }
 
 void Responder::Cancel(Slot& slot, const absl::Status& why) {

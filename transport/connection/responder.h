@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "hawser/base/check.h"
 #include "hawser/base/probe.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/transport/clock/environment.h"
@@ -77,7 +78,8 @@ class Responder final : Inbound::Owner {
   ExchangeId IdOf(const Slot& slot) const { return {slot.number, slot.generation}; }
   void Move(Slot& slot, Event event) {
     const State next = Moved<ResponderSlot>(slot.state, event, [&] { return Describe(slot); });
-    in_flight_ += (next != State::kFree) - (slot.state != State::kFree);
+    in_flight_ += next != State::kFree;
+    HAWSER_SUBTRACT(in_flight_, slot.state != State::kFree);
     slot.state = next;
   }
   std::string Describe(const Slot& slot) const;
