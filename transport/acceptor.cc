@@ -71,7 +71,7 @@ absl::StatusOr<PeerRequest> Acceptor::Check(const absl::StatusOr<Handshake>& hel
 
 // As a proof's role says over TLS, so it asks here, where there is no TLS. Nothing is kept for it, and no
 // violation counted.
-bool Acceptor::TellProofPort(const Handshake& hello, fabric::ConnectRequest& request) {
+bool Acceptor::ReturnProofPort(const Handshake& hello, fabric::ConnectRequest& request) {
   if (proofs_ == nullptr || !IsProof(hello.role) || (hello.features & kFeatureProof) != 0) return false;
   const uint16_t port = proof_port_ != 0 ? proof_port_ : address().port();
   request.Reject(EncodeRejection(
@@ -81,7 +81,7 @@ bool Acceptor::TellProofPort(const Handshake& hello, fabric::ConnectRequest& req
 
 void Acceptor::OnConnectRequest(std::unique_ptr<fabric::ConnectRequest> request) {
   const absl::StatusOr<Handshake> hello = DecodeConnect(request->private_data());
-  if (hello.ok() && TellProofPort(*hello, *request)) return;
+  if (hello.ok() && ReturnProofPort(*hello, *request)) return;
   absl::StatusOr<PeerRequest> checked = Check(hello, request);
   if (checked.ok()) return handler_.OnPeer(*std::move(checked));
   const absl::Status& why = checked.status();

@@ -44,7 +44,7 @@ class Acceptor final : fabric::ListenHandler {
   Acceptor(Poller& poller, Handler& handler, std::shared_ptr<ProofTable> proofs, uint16_t proof_port)
       : poller_(poller), handler_(handler), proofs_(std::move(proofs)), proof_port_(proof_port) {}
   // True: it only wants to know where it proves who it is, and has the answer.
-  bool TellProofPort(const Handshake& hello, fabric::ConnectRequest& request);
+  bool ReturnProofPort(const Handshake& hello, fabric::ConnectRequest& request);
   // Where the peer of `request` has dialed.
   SocketAddress DialedBy(const fabric::ConnectRequest& request) const;
   // The peer that may be brought to the handler. `request` is moved from only on OK.

@@ -26,7 +26,7 @@ constexpr absl::Duration kNextAddressAfter = absl::Milliseconds(250);
 constexpr size_t kAtOnceMax = 4;
 
 // Addresses that the text of an error names.
-constexpr size_t kFailuresTold = 4;
+constexpr size_t kFailuresListed = 4;
 
 // Addresses of the two families alternate. The family that the resolver names first begins, and each family
 // keeps its order.
@@ -158,9 +158,9 @@ void Attempt::Fail() {
     if (code == absl::StatusCode::kUnavailable) code = failure.code();
     texts.emplace_back(failure.message());
   }
-  if (texts.size() > kFailuresTold) {
-    const size_t more = texts.size() - kFailuresTold;
-    texts.resize(kFailuresTold);
+  if (texts.size() > kFailuresListed) {
+    const size_t more = texts.size() - kFailuresListed;
+    texts.resize(kFailuresListed);
     texts.push_back(absl::StrCat("and ", more, " addresses more"));
   }
   if (texts.empty()) texts.push_back(absl::StrCat(uri_.host, " has no address"));

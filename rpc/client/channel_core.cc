@@ -303,7 +303,7 @@ void ChannelCore::OnLinkLost(Link& link, const absl::Status& why) {
 }
 
 void ChannelCore::Lose(Link& link, const absl::Status& why) {
-  const bool heard = link.heard();
+  const bool received = link.has_received();
   SetPeerIdentity(transport::OrNotAuthenticated(nullptr));
   Retire(std::move(link_));
   Move(ChannelEvent::kLost, why);
@@ -311,7 +311,7 @@ void ChannelCore::Lose(Link& link, const absl::Status& why) {
   // Backs off. Otherwise a server that accepts and then drops all connections, or drains each before the last
   // one has ended, would get a storm of connections. Likewise idle clients that reconnect at once: if they
   // are more than the server admits as newcomers (Admission), they would displace each other endlessly.
-  if (!heard || retired_.size() > 1 || !redial_.MayConnectNow(poller_.now_ns(), options_.backoff_min))
+  if (!received || retired_.size() > 1 || !redial_.MayConnectNow(poller_.now_ns(), options_.backoff_min))
     return ConnectLater();
   Connect();
 }
@@ -387,13 +387,13 @@ void ChannelCore::NotifyGroupNews() {
 void ChannelCore::Notify() {
   poller_.AssertHeld();
   const std::shared_ptr<CallSender> keep = shared_from_this();
-  news_.TellChanges(poller_, options_, peer_address_);
+  news_.NotifyChanges(poller_, options_, peer_address_);
   if (!HandOverSome()) {
     // The rest follows in the next turn.
     poller_.timers().Set(notify_timer_, poller_.now_ns() + 1);
     return;
   }
-  if (closed()) news_.TellClosed(poller_, peer_address_);
+  if (closed()) news_.NotifyClosed(poller_, peer_address_);
   ReleaseSelf();
 }
 

@@ -5,8 +5,8 @@
 
 namespace hawser::internal {
 
-void ChannelNews::TellChanges(transport::Poller& poller, const ChannelOptions& options,
-                              const std::string& peer_address) {
+void ChannelNews::NotifyChanges(transport::Poller& poller, const ChannelOptions& options,
+                                const std::string& peer_address) {
   // No structured binding: clang 14 cannot capture one.
   for (const auto& change : std::exchange(changes_, {})) {
     if (!options.on_state_change || !gate_->Enter()) break;
@@ -17,7 +17,7 @@ void ChannelNews::TellChanges(transport::Poller& poller, const ChannelOptions& o
   }
 }
 
-void ChannelNews::TellClosed(transport::Poller& poller, const std::string& peer_address) {
+void ChannelNews::NotifyClosed(transport::Poller& poller, const std::string& peer_address) {
   for (auto& callback : std::exchange(on_closed_, {})) {
     const transport::Poller::CallOut out(poller, kOnClosed, "a channel");
     CallUser("the OnClosed() callback of the channel to", peer_address, [&] { callback(); });

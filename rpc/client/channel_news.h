@@ -25,8 +25,9 @@ class ChannelNews {
   bool has_changes() const { return !changes_.empty(); }
   void OnClosed(absl::AnyInvocable<void()> callback) { on_closed_.push_back(std::move(callback)); }
 
-  void TellChanges(transport::Poller& poller, const ChannelOptions& options, const std::string& peer_address);
-  void TellClosed(transport::Poller& poller, const std::string& peer_address);
+  void NotifyChanges(transport::Poller& poller, const ChannelOptions& options,
+                     const std::string& peer_address);
+  void NotifyClosed(transport::Poller& poller, const std::string& peer_address);
 
   // The application's objects may be destroyed from here on: on_state_change is not called any more, nor are
   // the handlers of the services that the channel offers.

@@ -75,7 +75,7 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   const std::string& peer_is_busy() const;
   bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
   // The peer has sent something since the handshake.
-  bool heard() const { return forward_ != nullptr && forward_->heard(); }
+  bool has_received() const { return forward_ != nullptr && forward_->has_received(); }
   // Takes no new calls, and closes after the last one.
   void Drain();
   void Close(const absl::Status& why);

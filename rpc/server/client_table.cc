@@ -236,7 +236,7 @@ void ClientTable::AcceptClient(const PollerGroup& group, ServingPoller& on, tran
 
 void ClientTable::CloseNewcomer(transport::Poller& poller, const transport::SessionToken& token) {
   poller.Run([this, token] {
-    if (Session* const session = SessionHere(token); session != nullptr) session->CloseUnlessHeard();
+    if (Session* const session = SessionHere(token); session != nullptr) session->CloseIfNothingReceived();
   });
 }
 

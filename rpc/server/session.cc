@@ -9,11 +9,11 @@
 namespace hawser::internal {
 namespace {
 
-// How often CloseUnlessHeard() looks whether the poller has read what the client sent, and whether it was a
-// message.
-constexpr absl::Duration kUnheardInterval = absl::Milliseconds(10);
+// How often CloseIfNothingReceived() looks whether the poller has read what the client sent, and whether it
+// was a message.
+constexpr absl::Duration kFirstMessageInterval = absl::Milliseconds(10);
 // How often it looks at most: a client that trickles bytes always has some on the way.
-constexpr int kUnheardLooksMax = 100;
+constexpr int kFirstMessageLooksMax = 100;
 
 SocketAddress WithoutPort(SocketAddress address) {
   address.set_port(0);
@@ -34,7 +34,7 @@ Session::Session(std::shared_ptr<transport::Runtime> runtime, transport::Poller&
       token_(transport::NewSessionToken(poller.environment())),
       serving_(std::move(runtime), poller, std::move(serving), counters, *this),
       since_unix_ns_(absl::ToUnixNanos(poller.environment().Now())),
-      unheard_timer_([this] { CloseUnlessHeard(); }) {}
+      first_message_timer_([this] { CloseIfNothingReceived(); }) {}
 
 absl::Status Session::Accept(transport::PeerRequest request) {
   poller().AssertHeld();
@@ -128,11 +128,12 @@ std::shared_ptr<Channel> Session::peer() {
   return peer_ != nullptr && peer_->state() != ChannelState::kClosed ? peer_ : nullptr;
 }
 
-void Session::CloseUnlessHeard() {
+void Session::CloseIfNothingReceived() {
   poller().AssertHeld();
-  if (heard_ || closed_) return;
-  if (serving_.has_unpolled() && ++unheard_looks_ <= kUnheardLooksMax) {
-    return poller().timers().Set(unheard_timer_, transport::After(poller().now_ns(), kUnheardInterval));
+  if (has_received_ || closed_) return;
+  if (serving_.has_unpolled() && ++first_message_looks_ <= kFirstMessageLooksMax) {
+    return poller().timers().Set(first_message_timer_,
+                                 transport::After(poller().now_ns(), kFirstMessageInterval));
   }
   Close(
       absl::ResourceExhaustedError("the server's memory for receives, or its number of new clients, is "
@@ -141,14 +142,14 @@ void Session::CloseUnlessHeard() {
 }
 
 void Session::OnServingFirstMessage() {
-  heard_ = true;
-  poller().timers().Cancel(unheard_timer_);
+  has_received_ = true;
+  poller().timers().Cancel(first_message_timer_);
   owner_.OnSessionFirstMessage(*this);
 }
 
 void Session::OnServingClosed(const absl::Status& why) {
   closed_ = true;
-  poller().timers().Cancel(unheard_timer_);
+  poller().timers().Cancel(first_message_timer_);
   std::shared_ptr<Channel> peer;
   std::shared_ptr<SessionMemory> memory;
   {

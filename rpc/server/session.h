@@ -86,7 +86,7 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   void Close(const absl::Status& why) { serving_.Close(why); }
   // Closes the connection, unless a first message of the client is on its way: the poller, busy with a flood
   // of connections, may have yet to read it. Waits a second for that message at most.
-  void CloseUnlessHeard();
+  void CloseIfNothingReceived();
   // On the poller.
   void AddTo(PollerReport& report) const {
     ConnectionReporter(serving_).AddTo(report, place_.receive_bytes, since_unix_ns_);
@@ -124,10 +124,10 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   const transport::SessionToken token_;
   ServingConnection serving_;
   const int64_t since_unix_ns_;
-  bool heard_ = false;
+  bool has_received_ = false;
   bool closed_ = false;
-  int unheard_looks_ = 0;
-  transport::Timer unheard_timer_;
+  int first_message_looks_ = 0;
+  transport::Timer first_message_timer_;
   absl::Mutex mutex_;
   std::shared_ptr<Channel> peer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<SessionMemory> memory_ ABSL_GUARDED_BY(mutex_);  // Null: it has used none.

@@ -153,8 +153,8 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
     EXPECT_TRUE(Until([&] { return is_done; }));
   }
   // Another client needs its place.
-  void CloseUnlessHeard() {
-    OnPoller([this] { session_->CloseUnlessHeard(); });
+  void CloseIfNothingReceived() {
+    OnPoller([this] { session_->CloseIfNothingReceived(); });
   }
   void Pass(absl::Duration time) {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(1)) {
@@ -197,14 +197,14 @@ class NewcomerTest : public ::testing::Test, transport::Acceptor::Handler, Sessi
 };
 
 TEST_F(NewcomerTest, ANewcomerThatHasSentNothingMakesRoomAtOnce) {
-  CloseUnlessHeard();
+  CloseIfNothingReceived();
   EXPECT_TRUE(Until([this] { return is_closed_; }));
   EXPECT_FALSE(is_heard_);
 }
 
 TEST_F(NewcomerTest, ANewcomerWhoseFirstMessageIsOnItsWayStays) {
   fabric_->SayUnpolled(true);
-  CloseUnlessHeard();
+  CloseIfNothingReceived();
   Pass(absl::Milliseconds(500));
   EXPECT_FALSE(is_closed_ || is_heard_);
   SendRequest();
@@ -212,14 +212,14 @@ TEST_F(NewcomerTest, ANewcomerWhoseFirstMessageIsOnItsWayStays) {
   Pass(absl::Seconds(2));
   ASSERT_FALSE(is_closed_) << "it is no newcomer any more";
   fabric_->SayUnpolled(false);
-  CloseUnlessHeard();
+  CloseIfNothingReceived();
   Pass(absl::Milliseconds(20));
   EXPECT_FALSE(is_closed_);
 }
 
 TEST_F(NewcomerTest, ANewcomerWhoseBytesWereNoMessageMakesRoom) {
   fabric_->SayUnpolled(true);
-  CloseUnlessHeard();
+  CloseIfNothingReceived();
   Pass(absl::Milliseconds(50));
   EXPECT_FALSE(is_closed_);
   fabric_->SayUnpolled(false);
@@ -230,7 +230,7 @@ TEST_F(NewcomerTest, ANewcomerWhoseBytesWereNoMessageMakesRoom) {
 // A client that sends a byte from time to time always has some on the way.
 TEST_F(NewcomerTest, ANewcomerWithoutAMessageIsSparedForASecond) {
   fabric_->SayUnpolled(true);
-  CloseUnlessHeard();
+  CloseIfNothingReceived();
   Pass(absl::Milliseconds(900));
   EXPECT_FALSE(is_closed_ || is_heard_);
   Pass(absl::Milliseconds(200));
@@ -242,7 +242,7 @@ TEST_F(NewcomerTest, ASessionThatHasEndedTakesNoReverseConnection) {
   const UniqueFd second{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   Greet(second, {.role = transport::Role::kReverse, .session = {1}});
   ASSERT_TRUE(Until([this] { return has_second_connection(); }));
-  CloseUnlessHeard();
+  CloseIfNothingReceived();
   ASSERT_TRUE(Until([this] { return is_closed_; }));
   EXPECT_THAT(reverse_, HasCode(absl::StatusCode::kNotFound));
 }

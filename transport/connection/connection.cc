@@ -208,8 +208,8 @@ void Connection::OnMessage(Lease&& buffer, uint32_t length_bytes) {
     if (!parts_.are_agreed()) return opening_->KeepEarly(std::move(buffer), length_bytes);
     OnEstablished({});
   }
-  if (!heard_) {
-    heard_ = true;
+  if (!has_received_) {
+    has_received_ = true;
     if (accepted_) observer_.OnFirstMessage();
     ending_.OnFirstMessage();
   }
@@ -256,7 +256,7 @@ void Connection::FlushAll() {
     // The messages of this turn carry the new credits. Without a message, a control request tells them, so
     // that the requester need not wait for slow handlers.
     if (parts_.responder != nullptr) parts_.responder->credits().GiveWhatIsPosted();
-    if (HasCreditsToTell()) parts_.control.Pump();
+    if (HasCreditsToAdvertise()) parts_.control.Pump();
     // Posts receives first, because the peer may answer at once. Until the connection is ready, this side
     // keeps the messages that arrive and does not refill, so that the ring bounds them.
     const uint32_t answers = parts_.answers_that_may_come();

@@ -78,7 +78,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void Cancel(ExchangeId id);
 
   // The peer has sent something since the handshake.
-  bool heard() const override { return heard_; }
+  bool has_received() const override { return has_received_; }
   // It has sent something that the poller, which has much to do, has yet to come to.
   bool has_unpolled() { return queue_pair().HasUnpolled(); }
 
@@ -189,14 +189,16 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   // Control::Source
   std::optional<ControlOp> NextControlOp() override { return parts_.NextControlOp(); }
-  bool HasCreditsToTell() const override { return parts_.HasCreditsToTell(); }
+  bool HasCreditsToAdvertise() const override { return parts_.HasCreditsToAdvertise(); }
   uint16_t AdvertiseCredits() override { return parts_.AdvertiseCredits(); }
   void OnControlOp(const ControlOp& op) override;
 
   // Keepalive::Source
-  bool waits_for_first_answer() const override { return !heard_ && parts_.requests_in_flight() != 0; }
+  bool waits_for_first_answer() const override { return !has_received_ && parts_.requests_in_flight() != 0; }
   // A client that has sent nothing yet to the server that it has dialed.
-  bool awaits_first_message() const override { return accepted_ && !heard_ && parts_.responder != nullptr; }
+  bool awaits_first_message() const override {
+    return accepted_ && !has_received_ && parts_.responder != nullptr;
+  }
   bool is_idle() const override { return parts_.exchanges_in_flight() == 0; }
   void OnPeerSilent(absl::Duration left) override { observer_.OnPeerSilent(left); }
   void OnInterval() override;
@@ -209,7 +211,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnDisconnected(const absl::Status& why) override;
 
   ConnectionObserver& observer_;
-  bool heard_ = false;
+  bool has_received_ = false;
   ConnectionParts parts_;
   Ending ending_;
   std::unique_ptr<Opening> opening_;  // Null: OnReady() was called.

@@ -51,7 +51,7 @@ struct ConnectionParts {
   std::optional<ControlOp> NextControlOp() {
     return requester != nullptr ? requester->NextControlOp() : std::nullopt;
   }
-  bool HasCreditsToTell() const { return responder != nullptr && responder->credits().has_news(); }
+  bool HasCreditsToAdvertise() const { return responder != nullptr && responder->credits().has_news(); }
   uint16_t AdvertiseCredits() {
     if (responder == nullptr) return 0;
     responder->credits().OnAdvertised();

@@ -60,15 +60,15 @@ void Control::Pump() {
   // Any other operation is a sign of life, too.
   const bool pings = std::exchange(ping_, false);
   if (pings && header.entries == 0) add({ControlOp::Code::kPing});
-  if (header.entries == 0 && !source_.HasCreditsToTell()) return;
-  only_tells_ = header.entries == 0;
+  if (header.entries == 0 && !source_.HasCreditsToAdvertise()) return;
+  only_advertises_ = header.entries == 0;
   header.generation = ++generation_;
   header.credits = source_.AdvertiseCredits();
   EncodeHeader(header, out);
   const auto length = static_cast<uint32_t>(kHeaderBytes + header.entries * kControlOpBytes);
   // The last messages before a pause may have asked for no completion: a ping frees their memory and their
   // places.
-  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()}, nullptr, pings && sends_.has_unproved());
+  sends_.PushSend(fabric::Sge{out, length, buffer_.lkey()}, nullptr, pings && sends_.has_uncompleted());
   waiting_since_ns_ = port_.poller().now_ns();
 }
 
@@ -92,7 +92,7 @@ void Control::OnControl(const ParsedMessage& message) {
   header.credits = source_.AdvertiseCredits();
   uint8_t* const out = buffer_.data() + kAckAt;
   EncodeHeader(header, out);
-  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr, pings && sends_.has_unproved());
+  sends_.PushSend(fabric::Sge{out, kHeaderBytes, buffer_.lkey()}, nullptr, pings && sends_.has_uncompleted());
 }
 
 void Control::OnControlAck(const ParsedMessage& message) {

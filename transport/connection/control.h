@@ -26,7 +26,7 @@ class Control {
     // An operation from the peer. May fail the connection.
     virtual void OnControlOp(const ControlOp& op) = 0;
     // The peer does not know all its credits.
-    virtual bool HasCreditsToTell() const = 0;
+    virtual bool HasCreditsToAdvertise() const = 0;
     // Header::credits of a message that is sent now.
     virtual uint16_t AdvertiseCredits() = 0;
 
@@ -56,7 +56,7 @@ class Control {
   // When the exchange in flight was sent; kNever if none is.
   int64_t waiting_since_ns() const { return waiting_since_ns_; }
   // Whether the exchange in flight has no operation: it advertises credits, whatever the peer is doing.
-  bool only_tells() const { return only_tells_; }
+  bool only_advertises() const { return only_advertises_; }
 
  private:
   Port& port_;
@@ -67,7 +67,7 @@ class Control {
   uint32_t peer_generation_ = 0;
   bool ping_ = false;
   bool going_away_ = false;
-  bool only_tells_ = false;  // The exchange in flight has no operation.
+  bool only_advertises_ = false;  // The exchange in flight has no operation.
   int64_t waiting_since_ns_ = kNever;
 };
 

@@ -252,13 +252,13 @@ void Ending::NoteLoss(const absl::Status& why) {
                                                                   : parts_.exchanges_in_flight();
   const bool is_missed = !port_.accepted() && port_.state() == State::kReady && !end_is_expected_;
   const bool is_asked =
-      !peer_left && parts_.control.waiting_since_ns() != kNever && !parts_.control.only_tells();
+      !peer_left && parts_.control.waiting_since_ns() != kNever && !parts_.control.only_advertises();
   if (calls == 0 && !is_asked && !is_missed) return;
   loss_ = absl::StrCat(port_.Name(), " was lost with ", calls, " calls under way");
 }
 
 void Ending::NotifyLost() {
-  if (std::exchange(told_lost_, true)) return;
+  if (std::exchange(lost_reported_, true)) return;
   if (!loss_.empty()) {
     const std::string line = absl::StrCat(loss_, ": ", absl::string_view(port_.why_closed_.message()));
     PeerLog::Process().Line(LogSeverity::kWarning, port_.peer_address_, line);

@@ -84,12 +84,12 @@ class Ending {
   bool closed_here_ = false;      // By Close(), not by a failure.
   bool end_is_expected_ = false;  // ExpectEnd().
   bool drains_when_ready_ = false;
-  bool told_lost_ = false;  // OnLost() was called.
-  bool forced_ = false;     // QueuePair::ForceFlush() was called.
-  std::string loss_;        // For the log: what was lost. Empty: there is nothing to log.
-  Timer going_away_timer_;  // Drains, and waits for a first message before it says so.
-  Timer leave_timer_;       // Drains, and waits for a client without a call to leave.
-  Timer flush_timer_;       // In kFlushing.
+  bool lost_reported_ = false;  // OnLost() was called.
+  bool forced_ = false;         // QueuePair::ForceFlush() was called.
+  std::string loss_;            // For the log: what was lost. Empty: there is nothing to log.
+  Timer going_away_timer_;      // Drains, and waits for a first message before it says so.
+  Timer leave_timer_;           // Drains, and waits for a client without a call to leave.
+  Timer flush_timer_;           // In kFlushing.
 };
 
 }  // namespace hawser::transport

@@ -52,7 +52,8 @@ int64_t Keepalive::SilentUntilNs() const {
   // An early ping does not shorten the peer's time, unless the peer has never sent anything: such a peer uses
   // our memory for nothing. A control request that only advertises credits does not shorten it either,
   // because this side may send one at any time, even just after the peer's last message.
-  const bool at_once = (source_.heard() && !control_.only_tells()) || source_.awaits_first_message();
+  const bool at_once =
+      (source_.has_received() && !control_.only_advertises()) || source_.awaits_first_message();
   const int64_t last_ns =
       at_once ? last_receive_ns_ : After(last_receive_ns_, port_.options().keepalive_interval);
   return After(std::max({last_ns, control_.waiting_since_ns(), quiet_since_ns_}),

@@ -29,7 +29,7 @@ class Keepalive {
     // This side accepted a client, which has sent nothing since its handshake.
     virtual bool awaits_first_message() const = 0;
     // Something has come since the handshake.
-    virtual bool heard() const = 0;
+    virtual bool has_received() const = 0;
     // No exchange is under way.
     virtual bool is_idle() const = 0;
     // See ConnectionObserver::OnPeerSilent(). May close the connection.

@@ -42,7 +42,7 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
 }
 
 SendQueue::Entry* SendQueue::Push() {
-  if (end_ - proved_ == ring_.places()) {
+  if (end_ - completed_ == ring_.places()) {
     if (ring_.places() == places_max_) {
       // The NIC of an honest peer acknowledges every message that the peer has answered. Any other peer gets
       // no more of our memory.
@@ -50,7 +50,7 @@ SendQueue::Entry* SendQueue::Push() {
                  absl::StatusCode::kUnavailable);
       return nullptr;
     }
-    ring_.Reserve(proved_, end_, 1);
+    ring_.Reserve(completed_, end_, 1);
   }
   port_.FlushLater();
   return &at(end_++);
@@ -122,7 +122,7 @@ std::string SendQueue::Describe(uint32_t number) const {
 }
 
 std::string SendQueue::DescribeOldestRead() const {
-  uint32_t number = proved_;
+  uint32_t number = completed_;
   while (at(number).read == nullptr) ++number;
   return Describe(number);
 }
@@ -142,7 +142,7 @@ void SendQueue::DropQueued() {
 
 absl::Status SendQueue::Flush() {
   if (std::exchange(copied_, 0) != 0) port_.queue_pair().RingDoorbell();
-  if (std::exchange(wants_proof_, false) && posted_ != end_) {
+  if (std::exchange(wants_completion_, false) && posted_ != end_) {
     at(end_ - 1).signaled = true;
     sends_since_signal_ = 0;
   }
@@ -188,9 +188,9 @@ absl::Status SendQueue::Flush() {
 }
 
 void SendQueue::OnCompletion(uint32_t number, bool ok) {
-  if (number - proved_ >= posted_ - proved_) return;  // The completion of a later one has covered it.
-  while (proved_ != number + 1) {
-    Entry& entry = at(proved_++);
+  if (number - completed_ >= posted_ - completed_) return;  // The completion of a later one has covered it.
+  while (completed_ != number + 1) {
+    Entry& entry = at(completed_++);
     // The place is free from here on: the callbacks below may take it.
     SendOwner* const send = std::exchange(entry.send, nullptr);
     ReadOwner* const read = std::exchange(entry.read, nullptr);

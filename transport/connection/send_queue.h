@@ -43,7 +43,7 @@ class ReadOwner {
 inline constexpr size_t kSendSgeMax = 4;
 static_assert(kSendSgeMax <= fabric::kSgeMax);
 
-// Bytes that a connection pushes ahead of READs and that are not proved: whatever is sent next waits for
+// Bytes that a connection pushes ahead of READs and that have not completed: whatever is sent next waits for
 // them, answers to READs as well. 32 messages of 16 KiB.
 inline constexpr uint64_t kAheadBytesMax = 512 * 1024;
 
@@ -52,13 +52,13 @@ inline constexpr uint64_t kAheadBytesMax = 512 * 1024;
 // Thread:   on the poller.
 //
 // Only one small SEND in 16 asks for a completion, since a completion costs both the NIC and us as much as a
-// small message; it proves those before it. A SEND that the fabric copies has none, but it counts while
-// others wait for one: the SEND whose turn it is asks for a completion, and is not copied. What follows it in
-// the turn is queued behind it, and the last of that asks for a completion, too: when both have come, nothing
-// is unproved, and SENDs are copied again. No call waits for a completion: it is the peer's response that
-// says that a message has arrived, and a completion may come long after that. Memory is another matter. A
-// peer that answers what it has not received yet must not make us send whatever the memory holds next, so a
-// message is released only when its SEND, or a later one, has completed.
+// small message, which says that those before it have completed. A SEND that the fabric copies has none, but
+// it counts while others wait for one: the SEND whose turn it is asks for a completion, and is not copied.
+// What follows it in the turn is queued behind it, and the last of that asks for a completion, too: when both
+// have come, nothing has not completed, and SENDs are copied again. No call waits for a completion: it is the
+// peer's response that says that a message has arrived, and a completion may come long after that. Memory is
+// another matter. A peer that answers what it has not received yet must not make us send whatever the memory
+// holds next, so a message is released only when its SEND, or a later one, has completed.
 class SendQueue {
  public:
   explicit SendQueue(Port& port) : port_(port) {}
@@ -82,12 +82,12 @@ class SendQueue {
   // again, and no completion comes. It leaves with the next Flush(). False: it is to be queued as any other,
   // because others are queued before it, the fabric does not copy it, or it has to ask for a completion.
   [[gnu::always_inline]] bool PostInline(absl::Span<const uint8_t> message) {
-    if (!has_unproved()) [[likely]]
+    if (!has_uncompleted()) [[likely]]
       return Copy(message);
     // The last one may have no signal. This one gets it, with a place, if its turn has come.
     const bool counts = !at(end_ - 1).signaled;
     if (posted_ != end_ || (counts && sends_since_signal_ + 1 >= signal_interval_)) {
-      wants_proof_ = wants_proof_ || (copies_ && message.size() <= kCopiedMax);
+      wants_completion_ = wants_completion_ || (copies_ && message.size() <= kCopiedMax);
       return false;
     }
     if (!Copy(message)) return false;
@@ -97,7 +97,7 @@ class SendQueue {
   // There is a place to spare, and few bytes are on their way ahead of READs: whatever is sent next waits for
   // them.
   bool CanPushAhead(uint64_t bytes) const {
-    return ahead_bytes_ + bytes <= kAheadBytesMax && end_ - proved_ + wanted_at_once_ < places_max_;
+    return ahead_bytes_ + bytes <= kAheadBytesMax && end_ - completed_ + wanted_at_once_ < places_max_;
   }
 
   // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
@@ -124,10 +124,10 @@ class SendQueue {
   }
 
   // Something was wanted whose completion has not come.
-  bool has_unproved() const { return proved_ != end_; }
+  bool has_uncompleted() const { return completed_ != end_; }
 
   // Frees places that are not in use.
-  void Trim() { ring_.Trim(proved_, end_); }
+  void Trim() { ring_.Trim(completed_, end_); }
 
   // Each SEND asks for a completion from now on.
   void SignalAll() { signal_all_ = true; }
@@ -137,7 +137,7 @@ class SendQueue {
 
   bool has_queued() const { return queued() != 0; }
   uint32_t queued() const { return end_ - posted_ + copied_; }
-  uint32_t outstanding() const { return posted_ - proved_; }
+  uint32_t outstanding() const { return posted_ - completed_; }
 
  private:
   struct Entry {
@@ -174,15 +174,15 @@ class SendQueue {
   uint32_t signal_interval_ = 1;
   uint32_t sends_since_signal_ = 0;
   bool signal_all_ = false;
-  bool copies_ = false;       // The fabric has copied SENDs.
-  bool wants_proof_ = false;  // Something was queued that would be copied if nothing were unproved.
-  uint32_t copied_ = 0;       // Posted, and waiting for Flush(), with nothing queued before them.
-  // Numbers of work requests, modulo 2^32: [proved_, posted_) belong to the fabric, [posted_, end_) wait for
-  // Flush().
-  uint32_t proved_ = 0;
+  bool copies_ = false;            // The fabric has copied SENDs.
+  bool wants_completion_ = false;  // Something was queued that would be copied if all had completed.
+  uint32_t copied_ = 0;            // Posted, and waiting for Flush(), with nothing queued before them.
+  // Numbers of work requests, modulo 2^32: [completed_, posted_) belong to the fabric, [posted_, end_) wait
+  // for Flush().
+  uint32_t completed_ = 0;
   uint32_t posted_ = 0;
   uint32_t end_ = 0;
-  uint64_t ahead_bytes_ = 0;    // Of pushes, queued or posted, and not proved.
+  uint64_t ahead_bytes_ = 0;    // Of pushes, queued or posted, and not completed.
   uint32_t reads_posted_ = 0;   // And not completed.
   int64_t reads_moved_ns_ = 0;  // When one completed, or the first was posted.
 };

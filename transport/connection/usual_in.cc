@@ -48,7 +48,7 @@ namespace hawser::transport {
 // the copy is in vain, but to find that out before would cost each usual message a second look.
 [[gnu::always_inline]] inline bool Connection::TakeUsual(const uint8_t* data, uint32_t length_bytes,
                                                          uint32_t receive) {
-  if (!heard_ || !carries_traffic()) [[unlikely]]
+  if (!has_received_ || !carries_traffic()) [[unlikely]]
     return false;
   IncomingMessagePtr incoming = poller_.NewIncoming();
   ParsedMessage message;

@@ -156,7 +156,7 @@ void LaneServer::Close(uint32_t number) {
     return EndBecauseBroken(absl::StrCat("handle ", number, " is not open"));
   }
   Handle& handle = found->second;
-  if (handle.stage == Stage::kToldRevoked) HAWSER_SUBTRACT(told_, 1);
+  if (handle.stage == Stage::kRevokeSent) HAWSER_SUBTRACT(revokes_sent_, 1);
   handle.stage = Stage::kEnding;
   SetRevokeTimer();
   ++revoking_;
@@ -202,14 +202,14 @@ void LaneServer::SetRevokeTimer() {
 }
 
 void LaneServer::AskToClose() {
-  while (!ending() && !to_revoke_.empty() && told_ < kLaneRequestsMax) {
+  while (!ending() && !to_revoke_.empty() && revokes_sent_ < kLaneRequestsMax) {
     const uint32_t number = to_revoke_.front();
     to_revoke_.pop_front();
     const auto found = handles_.find(number);
     // The peer may have closed it meanwhile.
     if (found == handles_.end() || found->second.stage != Stage::kGranted) continue;
-    found->second.stage = Stage::kToldRevoked;
-    ++told_;
+    found->second.stage = Stage::kRevokeSent;
+    ++revokes_sent_;
     LaneMessage revoke;
     revoke.kind = LaneMessage::Kind::kRevoke;
     revoke.handle = number;

@@ -46,7 +46,7 @@ class LaneServer final : public LaneEnd, Lender {
   ~LaneServer() override;
 
  private:
-  enum class Stage : uint8_t { kGranted, kToldRevoked, kEnding };
+  enum class Stage : uint8_t { kGranted, kRevokeSent, kEnding };
   struct Handle {
     std::shared_ptr<LentMemory> memory;
     uint32_t rkey = 0;
@@ -83,7 +83,7 @@ class LaneServer final : public LaneEnd, Lender {
   absl::flat_hash_map<uint32_t, Handle> handles_;
   size_t revoking_ = 0;             // Of them, in kEnding.
   std::deque<uint32_t> to_revoke_;  // For which no kRevoke was sent yet.
-  uint32_t told_ = 0;               // Handles in kToldRevoked.
+  uint32_t revokes_sent_ = 0;       // Handles in kRevokeSent.
   Timer revoke_timer_;              // The peer should have closed the one that is due first.
   Timer accept_timer_;
 };

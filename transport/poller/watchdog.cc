@@ -111,7 +111,8 @@ bool Watchdog::LookLocked(std::vector<std::string>& lines) {
     const std::optional<CalledOut::Call> call = each.called->Now();
     if (call.has_value() || std::exchange(each.turn_ns, turn_ns) != turn_ns) moves = true;
     if (!call.has_value()) continue;
-    if (std::exchange(each.told_turn_ns, call->since_ns) != call->since_ns) each.next_bound = limits_.bound;
+    if (std::exchange(each.reported_turn_ns, call->since_ns) != call->since_ns)
+      each.next_bound = limits_.bound;
     const absl::Duration held = absl::Nanoseconds(each.environment->NowNs() - call->since_ns);
     if (held < each.next_bound) continue;
     while (each.next_bound <= held) each.next_bound *= 2;

@@ -52,8 +52,8 @@ class Watchdog {
   struct Watched {
     const CalledOut* called;
     Environment* environment;
-    int64_t turn_ns;       // When last looked at.
-    int64_t told_turn_ns;  // The hold that next_bound is about.
+    int64_t turn_ns;           // When last looked at.
+    int64_t reported_turn_ns;  // The hold that next_bound is about.
     absl::Duration next_bound;
   };
 

@@ -66,7 +66,7 @@ bool TcpSendQueue::Nak(const FrameHeader& header) {
 
 // `number` is that of a request that was sent, and is not acknowledged.
 bool TcpSendQueue::IsCopied(uint32_t number) const {
-  uint32_t cursor = proved_;
+  uint32_t cursor = completed_;
   while (cursor != sent_ && static_cast<int32_t>(requests_[cursor].number - number) < 0) ++cursor;
   return cursor == sent_ || requests_[cursor].number != number;
 }
@@ -99,25 +99,25 @@ void TcpSendQueue::AdvanceRead(size_t length_bytes) {
 }
 
 void TcpSendQueue::Deliver(uint32_t qp_num, bool flush, CompletionSpan& out) {
-  while (!out.full() && Done(proved_)) {
-    const Request& request = requests_[proved_++];
+  while (!out.full() && Done(completed_)) {
+    const Request& request = requests_[completed_++];
     if (!request.signaled) continue;
     out.Add(request.wr_id, qp_num, CompletionStatus::kSuccess, request.opcode, 0);
-    retired_ = proved_;
+    retired_ = completed_;
   }
-  if (!flush || Done(proved_)) return;
+  if (!flush || Done(completed_)) return;
   if (refused_with_ != CompletionStatus::kSuccess && !out.full()) {
-    const Request& request = requests_[proved_];
+    const Request& request = requests_[completed_];
     out.Add(request.wr_id, qp_num, refused_with_, request.opcode, 0);
     refused_with_ = CompletionStatus::kSuccess;
-    retired_ = proved_ + 1;  // Its completion covers the unsignaled requests before it.
+    retired_ = completed_ + 1;  // Its completion covers the unsignaled requests before it.
   }
   while (!out.full() && retired_ != posted_) {
     const Request& request = requests_[retired_++];
     out.Add(request.wr_id, qp_num, CompletionStatus::kFlushed, request.opcode, 0);
   }
-  // Keeps proved_ at or above retired_, so that Done() finds nothing any more.
-  if (static_cast<int32_t>(retired_ - proved_) > 0) proved_ = retired_;
+  // Keeps completed_ at or above retired_, so that Done() finds nothing any more.
+  if (static_cast<int32_t>(retired_ - completed_) > 0) completed_ = retired_;
 }
 
 }  // namespace hawser::fabric

@@ -169,7 +169,7 @@ class TcpSendQueue {
   // Completing: adds as many as there is room for. `flush`: the queue pair is in error, so everything
   // completes.
   void Deliver(uint32_t qp_num, bool flush, CompletionSpan& out);
-  bool HasCompletions(bool flush) const { return flush ? retired_ != posted_ : Done(proved_); }
+  bool HasCompletions(bool flush) const { return flush ? retired_ != posted_ : Done(completed_); }
 
  private:
   static FrameKind KindOf(Opcode opcode) { return kKinds[static_cast<size_t>(opcode)]; }
@@ -192,11 +192,11 @@ class TcpSendQueue {
   CursorRing<Request> requests_;
   const std::unique_ptr<uint32_t[]> reads_;  // The cursors of the READs and atomics that are on the wire.
 
-  // retired_ <= proved_ <= sent_ <= posted_. Between the first two: executed, but unsignaled, so they keep
+  // retired_ <= completed_ <= sent_ <= posted_. Between the first two: executed, but unsignaled, so they keep
   // their place.
   uint32_t posted_ = 0;
   uint32_t sent_ = 0;
-  uint32_t proved_ = 0;
+  uint32_t completed_ = 0;
   uint32_t retired_ = 0;
   uint32_t sent_number_ = 0;   // Of the request at sent_.
   uint32_t acknowledged_ = 0;  // A number.

@@ -114,7 +114,7 @@ void TcpTraffic::OnRead(FrameReader::Result result) {
       Fail(WhyClosed());
       break;
     case FrameReader::Result::kPushed:
-      push_ = PushState::kUntold;
+      push_ = PushState::kUnpolled;
       if (!reader_.emptied()) missed_event_ = true;
       completion_queue_.Schedule(source_);
       break;
@@ -283,7 +283,7 @@ void TcpTraffic::Deliver(CompletionSpan& out) {
     out.Add(revoked_.back(), life_.qp_num(), flush ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
             Opcode::kRevoke, 0);
   }
-  if (push_ == PushState::kUntold && !receive_queue_.HasCompletions(flush)) {
+  if (push_ == PushState::kUnpolled && !receive_queue_.HasCompletions(flush)) {
     push_ = PushState::kOffered;
     completion_queue_.NotifyEnd(source_);  // The next Poll() calls OnEndDue().
   }

@@ -107,8 +107,8 @@ class TcpTraffic {
   // Pushes of the peer, until the first Poll() after that which has returned their SENDs.
   enum class PushState : uint8_t {
     kNone,
-    kUntold,   // Poll() has not returned all of their SENDs yet.
-    kOffered,  // It has; the next one deals with the pushes.
+    kUnpolled,  // Poll() has not returned all of their SENDs yet.
+    kOffered,   // It has; the next one deals with the pushes.
   };
 
   void Receive();

@@ -158,7 +158,7 @@ void VerbsCmHandshake::OnAddressResolved() {
                      id_->verbs != nullptr ? id_->verbs->device->name : "(none)", ", but this program uses ",
                      device_.name(), " (RuntimeOptions::rdma_device, HAWSER_RDMA_DEVICE)")));
   }
-  device_.Prove();
+  device_.MarkPresent();
   endpoint_.completion_queue().BindSentinel(endpoint_.local());
   if (endpoint_.verbs().rdma_resolve_route(id_, kResolveTimeoutMs) != 0) {
     endpoint_.Fail(ConnectCallError(ConnectingTo(), "rdma_resolve_route()", errno));
@@ -288,7 +288,7 @@ absl::Status VerbsCmHandshake::Accept(ConnectRequest& request, absl::string_view
   endpoint_.SetReadDepth(asked.AgreedReadDepth(endpoint_.agreed_read_depth()));
   endpoint_.Move(Event::kAccept);
   accepted_ = true;
-  device_.Prove();
+  device_.MarkPresent();
   endpoint_.completion_queue().BindSentinel(endpoint_.local());
   endpoint_.HandOver(
       [id = id_, from = asked.channel(), what](VerbsDeviceQp& qp) mutable {

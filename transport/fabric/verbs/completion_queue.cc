@@ -133,7 +133,7 @@ absl::Status VerbsCompletionQueue::Enter() {
 }
 
 void VerbsCompletionQueue::Leave() {
-  if (--inside_ == 0 && !device_->proved()) device_->MarkGone();
+  if (--inside_ == 0 && !device_->known_present()) device_->MarkGone();
   CloseIfLost();
 }
 

@@ -309,7 +309,7 @@ absl::Status VerbsDevice::Attach(AsyncEventHandler* user) {
                                                  "not back: ",
                                                  status.message()));
     }
-    proved_.store(false, std::memory_order_relaxed);
+    known_present_.store(false, std::memory_order_relaxed);
     gone_.store(false, std::memory_order_release);
   }
   absl::MutexLock users_lock(&mutex_);

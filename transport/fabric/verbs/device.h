@@ -106,8 +106,8 @@ class VerbsDevice {
 
   // The connection manager has bound an id to it: it is there. Not so, after it was opened again: perhaps it
   // is still being removed.
-  void Prove() { proved_.store(true, std::memory_order_relaxed); }
-  bool proved() const { return proved_.load(std::memory_order_relaxed); }
+  void MarkPresent() { known_present_.store(true, std::memory_order_relaxed); }
+  bool known_present() const { return known_present_.load(std::memory_order_relaxed); }
 
   // Reads the events of async_fd and notifies the handlers. Never blocks.
   void HandleAsyncEvents();
@@ -178,7 +178,7 @@ class VerbsDevice {
   ibv_pd* pd_ = nullptr;
   VerbsWindowStock windows_;
   std::atomic<bool> gone_ = false;
-  std::atomic<bool> proved_ = true;
+  std::atomic<bool> known_present_ = true;
   std::atomic<uint32_t> next_number_ = 0;
 
   absl::Mutex opening_ ABSL_ACQUIRED_BEFORE(mutex_);

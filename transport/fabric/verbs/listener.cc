@@ -94,7 +94,7 @@ absl::Status VerbsListener::Listen(const SocketAddress& address) {
     listening = ListenOnFamily(SocketAddress(reinterpret_cast<const sockaddr*>(&all), sizeof(all)), &error);
   }
   if (!listening.ok()) return listening;
-  completion_queue_.device().Prove();
+  completion_queue_.device().MarkPresent();
   address_ = LocalAddress(*id_);
   return absl::OkStatus();
 }

@@ -140,7 +140,7 @@ absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequ
     const uint32_t number = sends_.Push(entry);
     // What waits for copied SENDs waits for this completion.
     if (sends_.places() == 0 && sends_.copied() != 0) [[unlikely]]
-      wr.send_flags |= IBV_SEND_SIGNALED;  // Of the caller's, the caller is not told.
+      wr.send_flags |= IBV_SEND_SIGNALED;  // The caller gets no completion of it.
     if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_grants_ = unsignaled_copied_ = 0;
     wr.wr_id = VerbsCompletionQueue::WorkRequestId(token_, /*receive=*/false, number);
     wr.next = i + 1 < count ? &chain_[i + 1] : nullptr;
@@ -168,7 +168,7 @@ absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequ
     for (; now < requests.size(); ++now) waiting_.emplace_back(requests[now]);
     return absl::OkStatus();
   }
-  // The caller is told that none of `requests` was posted.
+  // The error says that none of `requests` was posted.
   for (size_t i = posted; i < count; ++i) EndSink(sends_.at(static_cast<uint32_t>(chain_[i].wr_id)).sink);
   sends_.Unpush(static_cast<uint32_t>(count - posted));
   for (size_t i = to_waiting; i < posted; ++i) sends_.Silence(static_cast<uint32_t>(chain_[i].wr_id));
@@ -255,26 +255,26 @@ bool VerbsSendQueue::OnCompletion(const ibv_wc& wc, uint32_t number, Completion&
   const bool ok = wc.status == IBV_WC_SUCCESS;
   const VerbsSendRing::Entry done = sends_.at(number);
   const bool of_caller = done.kind == VerbsSendRing::Kind::kCaller;
-  const bool told = of_caller && (done.signaled || !ok);
-  // The requests before it were not signaled and have succeeded. If the caller is told of this one, that says
-  // so. If not, another completion of the caller's may follow, or the end.
+  const bool reported = of_caller && (done.signaled || !ok);
+  // The requests before it were not signaled and have succeeded. If this completion goes to the caller,
+  // that says so. If not, another completion of the caller's may follow, or the end.
   while (sends_.oldest() != number + 1) {
     const VerbsSendRing::Entry retired = sends_.Retire();
-    if (!told && retired.kind == VerbsSendRing::Kind::kCaller) {
-      untold_.push_back({retired.wr_id, retired.opcode});
+    if (!reported && retired.kind == VerbsSendRing::Kind::kCaller) {
+      unreported_.push_back({retired.wr_id, retired.opcode});
     }
   }
-  if (told) untold_.clear();
+  if (reported) unreported_.clear();
   if (!ok) OnFailed(done, ToCompletionStatus(wc.status));
   if (grants_.queued() != 0 || !waiting_.empty()) endpoint_.ScheduleOnce();  // There are places now.
-  if (endpoint_.disconnected() && sends_.callers() == 0) FlushUntoldAndWaiting();
+  if (endpoint_.disconnected() && sends_.callers() == 0) FlushUnreportedAndWaiting();
   out = {.wr_id = done.wr_id,
          .qp_num = endpoint_.current_qp_num(),
          .status = ToCompletionStatus(wc.status),
          .opcode = done.opcode};
   switch (done.kind) {
     case VerbsSendRing::Kind::kCaller:
-      return told;
+      return reported;
     case VerbsSendRing::Kind::kInvalidate:
       grants_.OnInvalidated(done.window, ok);
       if (!ok) {
@@ -323,12 +323,12 @@ void VerbsSendQueue::OnUnorderedCompletion(const ibv_wc& wc, uint32_t number) {
 // before it, and an unsignaled one for the next signaled one. No request of a grant is among them, see
 // has_windows(), and no copied SEND, see PostsInline().
 void VerbsSendQueue::DeliverInOrder() {
-  uint32_t proved = sends_.oldest();
-  for (uint32_t next = proved; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
+  uint32_t deliver_end = sends_.oldest();
+  for (uint32_t next = deliver_end; sends_.Outstanding(next) && sends_.at(next).completed; ++next) {
     const VerbsSendRing::Entry& entry = sends_.at(next);
-    if (entry.signaled || entry.status != CompletionStatus::kSuccess) proved = next + 1;
+    if (entry.signaled || entry.status != CompletionStatus::kSuccess) deliver_end = next + 1;
   }
-  while (sends_.oldest() != proved && !keeps_sink_) {
+  while (sends_.oldest() != deliver_end && !keeps_sink_) {
     VerbsSendRing::Entry& oldest = sends_.at(sends_.oldest());
     if (!EndSink(std::exchange(oldest.sink, VerbsSinks::kNone))) {
       keeps_sink_ = true;
@@ -345,7 +345,7 @@ void VerbsSendQueue::DeliverInOrder() {
 // --- Ending
 
 bool VerbsSendQueue::PostDrain(ibv_qp* qp) {
-  if (sends_.callers() == 0) FlushUntoldAndWaiting();  // Else they follow the last one of the caller's.
+  if (sends_.callers() == 0) FlushUnreportedAndWaiting();  // Else they follow the last one of the caller's.
   if (qp == nullptr || !sends_.EndsSilently()) return true;
   const uint32_t number =
       sends_.Push({.opcode = Opcode::kWrite, .kind = VerbsSendRing::Kind::kDrain, .signaled = true});
@@ -361,21 +361,21 @@ bool VerbsSendQueue::PostDrain(ibv_qp* qp) {
 
 // After Disconnect() no signaled request may follow these, and the caller waits for the last of them. Their
 // completions say flushed, which promises nothing about the peer.
-void VerbsSendQueue::FlushUntold() {
-  for (const Untold& untold : std::exchange(untold_, {}))
-    endpoint_.DeliverFlushed(untold.wr_id, untold.opcode);
+void VerbsSendQueue::FlushUnreported() {
+  for (const Unreported& unreported : std::exchange(unreported_, {}))
+    endpoint_.DeliverFlushed(unreported.wr_id, unreported.opcode);
 }
 
 // No request of the caller's is outstanding, so these are the next ones in order.
-void VerbsSendQueue::FlushUntoldAndWaiting() {
-  FlushUntold();
+void VerbsSendQueue::FlushUnreportedAndWaiting() {
+  FlushUnreported();
   for (const Waiting& waiting : std::exchange(waiting_, {})) {
     endpoint_.DeliverFlushed(waiting.request.wr_id, waiting.request.opcode);
   }
 }
 
 void VerbsSendQueue::FlushOutstanding() {
-  FlushUntold();
+  FlushUnreported();
   while (!sends_.empty()) {
     const VerbsSendRing::Entry entry = sends_.Retire();
     if (entry.kind == VerbsSendRing::Kind::kCaller) {
@@ -387,7 +387,7 @@ void VerbsSendQueue::FlushOutstanding() {
     if (entry.kind == VerbsSendRing::Kind::kInvalidate)
       endpoint_.DeliverFlushed(entry.wr_id, Opcode::kRevoke);
   }
-  FlushUntoldAndWaiting();
+  FlushUnreportedAndWaiting();
 }
 
 }  // namespace hawser::fabric

@@ -25,7 +25,7 @@ namespace hawser::fabric {
 //
 //   PostSend() --> waiting_, while it has no place --> sends_: the device has it --> its completion
 //                                                           |                            ^
-//                            one of the fabric's own behind it has completed --> untold_ ----'
+//                        one of the fabric's own behind it has completed --> unreported_ ----'
 //
 // It has no place while one of a grant before it, a BIND_MW, has none, or while copied SENDs hold it
 // (VerbsCopiedSends).
@@ -78,13 +78,15 @@ class VerbsSendQueue {
     Sge sges[kSgeMax];
   };
   // What a completion needs to know of a work request.
-  struct Untold {
+  struct Unreported {
     uint64_t wr_id;
     Opcode opcode;
   };
 
   // For Post().
-  uint32_t room() const { return sends_.room() - static_cast<uint32_t>(waiting_.size() + untold_.size()); }
+  uint32_t room() const {
+    return sends_.room() - static_cast<uint32_t>(waiting_.size() + unreported_.size());
+  }
   absl::Status BeginSinks(absl::Span<const SendWorkRequest> requests);
   bool EndSink(uint32_t number);
   absl::Status PostChain(ibv_qp* qp, absl::Span<const SendWorkRequest> requests);
@@ -96,8 +98,8 @@ class VerbsSendQueue {
   void OnFailed(const VerbsSendRing::Entry& entry, CompletionStatus status);
   void OnUnorderedCompletion(const ibv_wc& wc, uint32_t number);
   void DeliverInOrder();
-  void FlushUntold();
-  void FlushUntoldAndWaiting();
+  void FlushUnreported();
+  void FlushUnreportedAndWaiting();
 
   VerbsEndpoint& endpoint_;
   VerbsDevice& device_;
@@ -114,9 +116,9 @@ class VerbsSendQueue {
   VerbsGrants grants_;
   std::vector<Waiting> waiting_;  // In order, behind everything in `sends_`.
   // Unsignaled work requests of the caller that have left `sends_`, because one of the fabric's own behind
-  // them has completed, of which the caller is not told. The next completion of the caller's own proves them,
+  // them has completed, of which the caller gets no completion. The next one of the caller's own covers them,
   // too.
-  std::vector<Untold> untold_;
+  std::vector<Unreported> unreported_;
   VerbsSinks sinks_;
 
   // A chain while it is built; kept so that posting allocates nothing.
