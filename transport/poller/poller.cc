@@ -48,6 +48,33 @@ class FunctionItem final : public MailboxItem {
   absl::AnyInvocable<void()> function_;
 };
 
+// Runs `run` on a thread of its own, on these cores; if there are none, where this thread may run.
+absl::StatusOr<std::thread> StartOn(const std::set<int>& cores, absl::AnyInvocable<void()> run) {
+  absl::Notification bound;
+  bool refused = false;
+  absl::StatusOr<std::thread> started =
+      StartThread("hawser-poller", [&cores, &bound, &refused, run = std::move(run)]() mutable {
+        const bool stays = cores.empty() || BindTo(cores);
+        refused = !stays;
+        bound.Notify();
+        if (stays) run();
+      });
+  if (!started.ok()) return started;
+  bound.WaitForNotification();
+  if (!refused) return started;
+  started->join();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the system does not let a poller run on core ", absl::StrJoin(cores, ", "),
+                   ": this machine has no such core, or the cpuset of this process has not"));
+}
+
+std::string NoticedLate(absl::Duration late, const CalledOut::Call& last) {
+  std::string text =
+      absl::StrCat("; noticed ", RoughDuration(late), " late: the poller was held, or its thread stopped");
+  if (last.what != nullptr) absl::StrAppend(&text, "; it last ran ", Describe(last));
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Poller>> Poller::Create(std::shared_ptr<fabric::Fabric> fabric,
@@ -106,23 +133,10 @@ absl::Status Poller::Start(const std::set<int>& cores) {
     watchdog_ = &Watchdog::Process();
     watchdog_->Watch(called_out_, environment_);
   }
-  absl::Notification bound;
-  bool refused = false;
-  absl::StatusOr<std::thread> started = StartThread("hawser-poller", [&, this] {
-    const bool stays = cores.empty() || BindTo(cores);
-    refused = !stays;
-    bound.Notify();
-    if (!stays) return;
+  absl::StatusOr<std::thread> started = StartOn(cores, [this] {
     while (role_.AwaitAsOwnThread()) Drive(nullptr);
   });
   if (!started.ok()) return started.status();
-  bound.WaitForNotification();
-  if (refused) {
-    started->join();
-    return absl::InvalidArgumentError(
-        absl::StrCat("the system does not let a poller run on core ", absl::StrJoin(cores, ", "),
-                     ": this machine has no such core, or the cpuset of this process has not"));
-  }
   own_thread_ = *std::move(started);
   return absl::OkStatus();
 }
@@ -178,12 +192,7 @@ void Poller::RunMailboxUnlessHeld() {
     if (count != 0) continue;
     // Other threads post faster than this one runs what they post. The driving thread runs the rest.
     if (!mailbox_.HasItems()) return;
-    if (sleep_.asleep()) {
-      WakeDriver();
-    } else {
-      role_.HandOverItems();
-    }
-    return;
+    return sleep_.asleep() ? WakeDriver() : role_.HandOverItems();
   }
 }
 
@@ -230,12 +239,7 @@ size_t Poller::Turn() {
 
 std::string Poller::WhyLate(int64_t due_ns) const {
   const absl::Duration late = absl::Nanoseconds(now_ns_ - due_ns);
-  if (late < kLate) return "";
-  std::string text =
-      absl::StrCat("; noticed ", RoughDuration(late), " late: the poller was held, or its thread stopped");
-  const CalledOut::Call last = called_out_.Last();
-  if (last.what != nullptr) absl::StrAppend(&text, "; it last ran ", Describe(last));
-  return text;
+  return late < kLate ? "" : NoticedLate(late, called_out_.Last());
 }
 
 [[gnu::always_inline]] inline void Poller::Dispatch(const fabric::Completion& completion) {

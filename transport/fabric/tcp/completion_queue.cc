@@ -1,7 +1,6 @@
 #include "hawser/transport/fabric/tcp/completion_queue.h"
 
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -157,26 +156,6 @@ void TcpCompletionQueue::SetTimer(EventSource& source, absl::Duration delay) {
   source.timer_ns_ = delay == absl::InfiniteDuration() ? EventSource::kNoTimer
                                                        : MonotonicNs() + absl::ToInt64Nanoseconds(delay);
   source_timer_.SetAtLatest(source.timer_ns_);
-}
-
-bool TcpCompletionQueue::TimerFile::Open() {
-  fd_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  return fd_.is_open();
-}
-
-void TcpCompletionQueue::TimerFile::SetAtLatest(int64_t when_ns) {
-  if (when_ns >= set_for_ns_) return;
-  set_for_ns_ = when_ns;
-  // Zero would disarm the timer.
-  const itimerspec spec = {.it_interval = {},
-                           .it_value = absl::ToTimespec(absl::Nanoseconds(std::max<int64_t>(when_ns, 1)))};
-  timerfd_settime(fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
-}
-
-void TcpCompletionQueue::TimerFile::Clear() {
-  uint64_t expirations;
-  [[maybe_unused]] const ssize_t n = read(fd_.get(), &expirations, sizeof(expirations));
-  set_for_ns_ = EventSource::kNoTimer;
 }
 
 // Timers expire only when something goes wrong, so a walk over all sources is cheap enough.

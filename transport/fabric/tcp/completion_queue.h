@@ -19,6 +19,7 @@
 #include "hawser/transport/fabric/tcp/send_batch.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
+#include "hawser/transport/fabric/tcp/timer_file.h"
 
 namespace hawser::fabric {
 
@@ -38,7 +39,7 @@ class EventSource {
  private:
   friend class TcpCompletionQueue;
   static constexpr uint32_t kUnregistered = ~0u;
-  static constexpr int64_t kNoTimer = INT64_MAX;
+  static constexpr int64_t kNoTimer = TimerFile::kNever;
   uint32_t index_ = kUnregistered;
   int64_t timer_ns_ = kNoTimer;  // CLOCK_MONOTONIC
 };
@@ -163,22 +164,6 @@ class TcpCompletionQueue final : public CompletionQueue {
   struct Events {
     int count = 0;
     epoll_event event[kEventsMax];
-  };
-
-  // The first of some timers, as a file that becomes readable: so that epoll_wait(2) needs no timeout, which
-  // the kernel would start and stop each time.
-  class TimerFile {
-   public:
-    bool Open();
-    int fd() const { return fd_.get(); }
-    // Makes sure that it expires at `when_ns` (CLOCK_MONOTONIC), or earlier.
-    void SetAtLatest(int64_t when_ns);
-    // It has expired, and is not set any more.
-    void Clear();
-
-   private:
-    UniqueFd fd_;  // timerfd_create(2)
-    int64_t set_for_ns_ = EventSource::kNoTimer;
   };
 
   explicit TcpCompletionQueue(const TcpFabricOptions& options);

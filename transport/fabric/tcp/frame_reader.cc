@@ -51,6 +51,16 @@ bool IsPlainSend(const uint8_t* frame) {
   return (first & ~(uint32_t{kAckRequestedFlag} << 8)) == static_cast<uint32_t>(FrameKind::kSend);
 }
 
+// The peer would treat the following bytes as payload, and this side as the next frame.
+std::string HasPayload(const FrameHeader& header) {
+  return absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
+                      ", which has no payload, with one of ", header.length_bytes, " bytes");
+}
+
+std::string UnknownKind(const FrameHeader& header) {
+  return absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind));
+}
+
 }  // namespace
 
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
@@ -283,10 +293,10 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       if (!send_queue_.BeginReadResponse(header)) return Violation(send_queue_.violation());
       break;
     case FrameKind::kAck:
-      if (header.length_bytes != 0) return HasPayload(header);
+      if (header.length_bytes != 0) return Violation(HasPayload(header));
       break;
     case FrameKind::kNak:
-      if (header.length_bytes != 0) return HasPayload(header);
+      if (header.length_bytes != 0) return Violation(HasPayload(header));
       return send_queue_.Nak(header) ? Result::kNak : Violation(send_queue_.violation());
     case FrameKind::kPush:
       if (!MayPush(header)) {
@@ -300,7 +310,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       return Result::kPushed;
     case FrameKind::kCompareSwap:
     case FrameKind::kFetchAdd:
-      if (!takes_atomics_) return UnknownKind(header);
+      if (!takes_atomics_) return Violation(UnknownKind(header));
       verdict = receive_queue_.BeginAtomic(header, &target_);
       break;
     case FrameKind::kFarewell:
@@ -313,7 +323,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       target_ = reinterpret_cast<uint8_t*>(&farewell_[0]);
       break;
     default:
-      return UnknownKind(header);
+      return Violation(UnknownKind(header));
   }
   switch (verdict) {
     case TcpReceiveQueue::Verdict::kOk:
@@ -400,16 +410,6 @@ const uint8_t* FrameReader::AddPush(const uint8_t* payload, const uint8_t* end) 
 
 void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
   held_.assign(reinterpret_cast<const char*>(next), end - next);
-}
-
-// The peer would treat the following bytes as payload, and this side as the next frame.
-FrameReader::Result FrameReader::HasPayload(const FrameHeader& header) {
-  return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
-                                ", which has no payload, with one of ", header.length_bytes, " bytes"));
-}
-
-FrameReader::Result FrameReader::UnknownKind(const FrameHeader& header) {
-  return Violation(absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind)));
 }
 
 FrameReader::Result FrameReader::IdleAck() {

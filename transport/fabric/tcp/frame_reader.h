@@ -108,8 +108,6 @@ class FrameReader {
   void Hold(const uint8_t* next, const uint8_t* end);
   bool MayFollowPushes(const FrameHeader& header, size_t bytes) const;
   bool MayPush(const FrameHeader& header) const;
-  Result HasPayload(const FrameHeader& header);
-  Result UnknownKind(const FrameHeader& header);
   Result IdleAck();
   Result Violation(const std::string& what);
 

@@ -2,15 +2,14 @@
 
 #include <sys/epoll.h>
 
-#include <cerrno>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "hawser/base/peer_text.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/tcp/farewell.h"
 #include "hawser/transport/fabric/tcp/greeting.h"
+#include "hawser/transport/fabric/tcp/why_closed.h"
 
 namespace hawser::fabric {
 namespace {
@@ -111,7 +110,8 @@ void TcpTraffic::OnRead(FrameReader::Result result) {
       if (stream_.tls() != nullptr) ReceiveSoon();
       break;
     case FrameReader::Result::kClosed:
-      Fail(WhyClosed());
+      Fail(WhyClosed(life_, stream_, reader_, writer_, receive_queue_.reason(),
+                     ViolationOf(receive_queue_.nak_status())));
       break;
     case FrameReader::Result::kPushed:
       push_ = PushState::kUnpolled;
@@ -320,37 +320,6 @@ void TcpTraffic::Revoke(uint32_t rkey, uint64_t wr_id) {
 
 // --- Ending
 // ---------------------------------------------------------------------------------------------------------
-
-absl::Status TcpTraffic::WhyClosed() const {
-  const std::string farewell = EscapePeerText(reader_.farewell());
-  if (!farewell.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("peer ", life_.Peer(), " closed the connection, and says why: ", farewell));
-  }
-  if (stream_.tls() != nullptr &&
-      (hawser::ViolationOf(stream_.tls()->error()).has_value() || reader_.error() == EPROTO)) {
-    const absl::Status& why = stream_.tls()->error();
-    absl::Status status(why.code(), absl::StrCat("peer ", life_.Peer(), ": ", why.message()));
-    CopyViolation(why, status);
-    return status;
-  }
-  const int error = reader_.error() != 0 ? reader_.error() : writer_.error();
-  absl::Status why = absl::UnavailableError(absl::StrCat(
-      "peer ", life_.Peer(),
-      error == 0 ? " closed the connection: it disconnected, or its process ended"
-                 : absl::StrCat(" is lost: ", DescribeErrno(error)),
-      reader_.in_the_middle_of_a_frame() ? ", in the middle of a frame" : "",
-      error == ETIMEDOUT ? ": its host is down, frozen or cut off" : "",
-      life_.state() == State::kRefusing ? absl::StrCat(", after it was refused: ", receive_queue_.reason())
-                                        : ""));
-  if (life_.state() == State::kRefusing) {
-    SetViolation(why, ViolationOf(receive_queue_.nak_status()));
-  } else if ((error == 0 || error == ECONNRESET || error == EPIPE) && !reader_.in_the_middle_of_a_frame()) {
-    // A system resets the connections of a program that closes its socket, or ends, with unread bytes.
-    SetPeersEnd(why);
-  }
-  return why;
-}
 
 void TcpTraffic::Fail(absl::Status why, absl::string_view private_data) {
   if (life_.state() == State::kError) {  // The end was reported before, when the peer was refused.

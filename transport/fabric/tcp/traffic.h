@@ -125,7 +125,6 @@ class TcpTraffic {
   void EnterError();
   // Tells the peer why the connection ends, if that can go at once.
   void SayFarewell(absl::string_view why);
-  absl::Status WhyClosed() const;
 
   TcpCompletionQueue& completion_queue_;
   CompletionSource& source_;
