@@ -56,7 +56,7 @@ struct GrantOptions {
 // What this process writes there, clients may see in any order and in part: a READ returns at most 8 aligned
 // bytes as one write has left them, and over iWARP not even these, and this process gets no sign that a
 // client has read or written. Values that change need a layout of which a reader can see that it has read a
-// mixture (a version before and behind, or a checksum).
+// mixture: VersionedCell (rpc/versioned_cell.h) is one.
 // Thread:   any, one at a time. The memory itself may be used by any thread.
 // After fork(): in the child it may be destroyed, which leaves the memory and the parent's clients alone.
 // Lifetime: may outlive the Server. The destructor revokes the memory. For memory of the program's own it

@@ -6,10 +6,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "docs/snippets/page_store.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
+#include "hawser/rpc/versioned_cell.h"
 
 namespace pages {
 namespace {
@@ -41,6 +43,50 @@ absl::StatusOr<std::string> ReadRow(const std::shared_ptr<hawser::Channel>& chan
   if (!read.ok()) return read;
   // end of snippet
   return Text(bytes->reader());
+}
+
+// What changes while clients read it.
+void Change(hawser::SharedMemory& table, const std::string& row) {
+  // snippet: cell_write
+  hawser::VersionedCell cell(table.bytes().first(hawser::VersionedCell::CellBytes(row.size())));
+  cell.Write({reinterpret_cast<const uint8_t*>(row.data()), row.size()});
+  // end of snippet
+}
+
+absl::StatusOr<std::string> ReadChanging(hawser::RemoteMemory& table) {
+  constexpr size_t kRowBytes = 100;
+  // snippet: cell_read
+  std::vector<uint8_t> cell(hawser::VersionedCell::CellBytes(kRowBytes));
+  std::vector<uint8_t> row(kRowBytes);
+  for (int reads = 0; reads < 100; ++reads) {
+    absl::Status read = table.Read(0, absl::MakeSpan(cell)).Wait();
+    if (!read.ok()) return read;
+    if (hawser::VersionedCell::Decode(cell, absl::MakeSpan(row)).has_value()) {
+      return std::string(row.begin(), row.end());
+    }
+  }
+  return absl::AbortedError("the row has changed each time that it was read");
+  // end of snippet
+}
+
+TEST(OneSidedTest, ARowThatChangesIsReadWhole) {
+  TablesImpl tables;
+  hawser::Server server;
+  ASSERT_TRUE(server.AddService(&tables).ok());
+  const absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  absl::StatusOr<hawser::SharedMemory> shared = server.Share(64 << 10);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  Change(*shared, std::string(100, 'r'));
+  tables.Use(*std::move(shared));
+  const auto channel = hawser::Channel::Connect(*uri);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const auto opened = TablesStub(*channel).Open().Send().Wait();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  hawser::RemoteMemory table(*channel, (*opened)->getTable());
+  const absl::StatusOr<std::string> row = ReadChanging(table);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(*row, std::string(100, 'r'));
 }
 
 TEST(OneSidedTest, ARowIsReadFromMemoryOfTheServer) {
