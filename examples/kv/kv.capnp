@@ -4,11 +4,15 @@
 
 using Cxx = import "/capnp/c++.capnp";
 using Hawser = import "/hawser/annotations.capnp";
+using Memory = import "/hawser/rpc/memory.capnp";
 $Cxx.namespace("kv");
 
 const keyBytesMax :UInt32 = 4096;
 # A key has 1 to so many bytes. It has no control character (below 0x20, 0x7f), because programs print one key
 # in a line. Keys are ordered by their bytes.
+
+const tableBytesMax :UInt32 = 65536;
+# A larger value is in no Table, and neither is a larger bucket.
 
 interface KeyValue {
   # Each change has a revision, one more than the change before it. Only revisions of one history can be
@@ -49,6 +53,10 @@ interface KeyValue {
 
   stats @6 () -> Stats $Hawser.idempotent;
 
+  share @7 () -> Table $Hawser.idempotent;
+  # Memory of the server in which this client finds values by itself, with READs instead of get(). It has what
+  # was put or removed before the answer to that. FailedPrecondition: this server shares no memory.
+
   struct Entry {
     key @0 :Text;
     size @1 :UInt64;  # Bytes.
@@ -66,6 +74,37 @@ interface KeyValue {
     callsTotal @6 :UInt64;
     leasedBytes @7 :UInt64;
     memoryBytes @8 :UInt64;  # What keys and values hold, of kv_server's --memory.
+  }
+
+  struct Table {
+    memory @0 :Memory.Ticket;  # To READ. Ask for another one when it is not good any more.
+    buckets @1 :UInt64;  # One behind the other, from the beginning of the memory. At least 1.
+    bucketBytes @2 :UInt32;
+  }
+}
+
+struct Bucket {
+  # Some keys and their values. The bucket of a key has the number that is the FNV-1a hash of the key, of 64
+  # bits, modulo the number of buckets. It is a cell of the memory (hawser/rpc/versioned_cell.h), whose value
+  # is this message, in one segment behind its segment table.
+
+  elsewhere @0 :UInt32;
+  # Keys of this bucket that only get() finds. A key that is not in `entries` is not there if this is 0.
+
+  entries @1 :List(Entry);
+
+  struct Entry {
+    key @0 :Text;
+    revision @1 :UInt64;
+    union {
+      value @2 :Data;  # A small one.
+      block :group {
+        # A larger one has a cell of its own. If that has another version, the bucket has changed, too.
+        offset @3 :UInt64;  # In the memory.
+        size @4 :UInt32;  # Bytes of the value.
+        version @5 :UInt64;
+      }
+    }
   }
 }
 

@@ -11,10 +11,12 @@
 #include "examples/arguments.h"
 #include "examples/kv/authorize.h"
 #include "examples/kv/kv_service.h"
+#include "examples/kv/shared_table.h"
 #include "examples/stop_signal.h"
 #include "examples/tls_flags.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/services/perf/perf.h"
 
 namespace {
@@ -23,12 +25,14 @@ constexpr char kProgram[] = "kv_server";
 constexpr char kUsage[] =
     "kv_server --listen=tcp://HOST:PORT [--listen=...] [--memory=4GiB] [--message_max=513MiB] [--pollers=0]\n"
     "          [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--writer=NAME]...]\n"
-    "          [--status=HOST:PORT] [--perf]\n"
+    "          [--one_sided [--shared_memory=64MiB]] [--status=HOST:PORT] [--perf]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
     "  --memory       registered memory at most; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
     "  --pollers      threads that serve connections; 0: up to one for each core\n"
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
+    "  --one_sided    lets clients find values in memory by themselves, without a call (kv get --one_sided)\n"
+    "  --shared_memory  that memory: a quarter for keys and small values, the rest for values up to 64KiB\n"
     "  --status       where to show over HTTP what the server is doing; a port alone is for this machine "
     "only\n"
     "  --perf         lets clients measure it (hawser perf), as much as the network carries\n"
@@ -57,7 +61,10 @@ int main(int argc, char** argv) {
   flags.Bytes("message_max", 64 << 10, uint64_t{513} << 20, &message_bytes_max);
   flags.Bytes("watch_log", 1, uint64_t{1} << 40, &log_bytes).Number("pollers", 0, 1024, &pollers);
   std::string status_address;
-  bool perf = false;
+  bool perf = false, one_sided = false;
+  uint64_t shared_bytes = 64 << 20;
+  flags.Switch("one_sided", &one_sided);
+  flags.Bytes("shared_memory", kv::SharedTable::kMemoryMin, uint64_t{1} << 31, &shared_bytes);
   flags.Texts("writer", &writers).Text("status", &status_address).Switch("perf", &perf);
   examples::TlsFlags tls;
   tls.AddTo(flags);
@@ -98,6 +105,14 @@ int main(int argc, char** argv) {
   }
   hawser::Server server(options);
   service.ReportOn(&server);
+  if (one_sided) {
+    absl::StatusOr<hawser::SharedMemory> memory = server.Share(shared_bytes);
+    if (!memory.ok()) {
+      std::cerr << kProgram << ": " << memory.status() << std::endl;
+      return 1;
+    }
+    service.ShareIn(*std::move(memory));
+  }
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;
     return 1;

@@ -117,10 +117,16 @@ KvService::KvService(uint64_t memory_bytes_max, uint64_t log_bytes_max, uint64_t
 
 bool KvService::OnlyReads(const hawser::Method& method) {
   for (const hawser::Method* each : {&KeyValueStub::kGet, &KeyValueStub::kList, &KeyValueStub::kWatch,
-                                     &KeyValueStub::kUnwatch, &KeyValueStub::kStats}) {
+                                     &KeyValueStub::kUnwatch, &KeyValueStub::kStats, &KeyValueStub::kShare}) {
     if (method.interface_id == each->interface_id && method.ordinal == each->ordinal) return true;
   }
   return false;
+}
+
+void KvService::ShareIn(hawser::SharedMemory memory) {
+  shared_.emplace(std::move(memory));
+  table_.emplace(shared_->bytes());
+  store_.PublishIn(&*table_);
 }
 
 absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,
@@ -238,6 +244,16 @@ absl::Status KvService::Stats(hawser::ServerContext&, KeyValue::StatsParams::Rea
   reply.setCallsTotal(stats.calls_total);
   reply.setLeasedBytes(stats.leased_bytes);
   return absl::OkStatus();
+}
+
+absl::Status KvService::Share(hawser::ServerContext& context, KeyValue::ShareParams::Reader,
+                              KeyValue::Table::Builder reply) {
+  if (!shared_.has_value()) {
+    return absl::FailedPreconditionError("this server shares no memory: start it with --one_sided");
+  }
+  reply.setBuckets(table_->buckets());
+  reply.setBucketBytes(SharedTable::kBucketBytes);
+  return context.Grant(*shared_, {.access = hawser::Access::kRead}, reply.initMemory());
 }
 
 }  // namespace kv

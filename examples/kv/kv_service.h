@@ -3,15 +3,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "examples/kv/change_log.h"
 #include "examples/kv/kv.rpc.h"
+#include "examples/kv/shared_table.h"
 #include "examples/kv/store.h"
 #include "examples/kv/watch_hub.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/rpc/shared_memory.h"
 
 namespace kv {
 
@@ -31,6 +34,9 @@ class KvService : public KeyValueService {
   // Whether a method of KeyValue changes nothing. False for one that is added later, until it is added here.
   static bool OnlyReads(const hawser::Method& method);
 
+  // Clients find values in `memory`, too, of at least SharedTable::kMemoryMin (share()). Before the first call.
+  void ShareIn(hawser::SharedMemory memory);
+
   // stats() then reports on `server`, too.
   void ReportOn(const hawser::Server* server) { server_ = server; }
 
@@ -48,10 +54,14 @@ class KvService : public KeyValueService {
                        KeyValue::UnwatchResults::Builder reply) override;
   absl::Status Stats(hawser::ServerContext& context, KeyValue::StatsParams::Reader request,
                      KeyValue::Stats::Builder reply) override;
+  absl::Status Share(hawser::ServerContext& context, KeyValue::ShareParams::Reader request,
+                     KeyValue::Table::Builder reply) override;
 
  private:
   const uint64_t value_bytes_max_;
   const uint64_t history_;  // Never 0.
+  std::optional<hawser::SharedMemory> shared_;
+  std::optional<SharedTable> table_;  // In it.
   ChangeLog changes_;
   Store store_;
   WatchHub hub_;

@@ -26,12 +26,14 @@ absl::StatusOr<uint64_t> Store::Put(absl::string_view key, Value value) {
         absl::StrCat("the ", Footprint(key, value), " bytes of key and value do not fit: ", memory_bytes_,
                      " of ", memory_bytes_max_, " bytes are taken; remove some"));
   }
-  if (found == entries_.end()) found = entries_.emplace(key, Entry()).first;
+  const bool replaces = found != entries_.end();
+  if (!replaces) found = entries_.emplace(key, Entry()).first;
   memory_bytes_ = memory_bytes;
   Entry& entry = found->second;
   value_bytes_ += value.bytes.size() - entry.value.bytes.size();
   entry.revision = changes_->Append(Change::Kind::kPut, key, value.bytes.size());
   old = std::exchange(entry.value, std::move(value));
+  if (table_ != nullptr) table_->Put(key, entry.value.bytes, entry.revision, replaces);
   return entry.revision;
 }
 
@@ -51,6 +53,7 @@ absl::StatusOr<uint64_t> Store::Remove(absl::string_view key) {
   value_bytes_ -= old.bytes.size();
   memory_bytes_ -= Footprint(key, old);
   entries_.erase(found);
+  if (table_ != nullptr) table_->Remove(key);
   return changes_->Append(Change::Kind::kRemove, key, 0);
 }
 

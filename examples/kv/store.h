@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "examples/kv/change_log.h"
+#include "examples/kv/shared_table.h"
 
 namespace kv {
 
@@ -40,6 +41,12 @@ class Store {
   // store.
   Store(uint64_t memory_bytes_max, ChangeLog* changes)
       : memory_bytes_max_(memory_bytes_max), changes_(changes) {}
+
+  // `table`, which outlives the store, has the values, too. Before the first Put().
+  void PublishIn(SharedTable* table) {
+    absl::MutexLock lock(&mutex_);
+    table_ = table;
+  }
 
   // Returns the revision of this change. ResourceExhausted: the memory is full; nothing was changed.
   absl::StatusOr<uint64_t> Put(absl::string_view key, Value value);
@@ -83,6 +90,7 @@ class Store {
   mutable absl::Mutex mutex_;  // Acquired before that of changes_, so that revisions follow the changes.
   // std::less<>: a lookup by string_view makes no string.
   absl::btree_map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
+  SharedTable* table_ ABSL_GUARDED_BY(mutex_) = nullptr;
   uint64_t value_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t memory_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

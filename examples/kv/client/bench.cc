@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "examples/histogram.h"
 #include "examples/kv/client/command.h"
+#include "examples/kv/client/lookup.h"
 #include "examples/kv/client/workload.h"
 #include "examples/kv/kv.rpc.h"
 #include "examples/worker.h"
@@ -38,6 +39,10 @@ class Phase {
     failed_ = true;
   }
 
+  // A worker has called the server for what it could not read by itself.
+  void Called() { ++called_; }
+  uint64_t called() const { return called_; }
+
   using Latencies = std::array<examples::Histogram, kOperations>;
   // Each worker calls this once, at its end.
   void Ended(const Latencies& latencies) {
@@ -60,6 +65,7 @@ class Phase {
   absl::BlockingCounter running_;
   std::atomic<int64_t> left_;
   std::atomic<bool> failed_ = false;
+  std::atomic<uint64_t> called_ = 0;
   absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   Latencies latencies_ ABSL_GUARDED_BY(mutex_);
@@ -69,13 +75,14 @@ class Bench : public Command {
  public:
   std::string usage() const override {
     return "bench --workload=a|b|c|d|e|f [--records=10000] [--operations=100000] [--value_size=1000] "
-           "[--in_flight=16] [--prefix=bench/]";
+           "[--in_flight=16] [--prefix=bench/] [--one_sided]";
   }
 
   void AddFlags(examples::FlagSet& flags) override {
     flags.Text("workload", &workload_).Text("prefix", &prefix_);
     flags.Number("records", 1, uint64_t{1} << 32, &records_).Number("operations", 0, INT64_MAX, &operations_);
     flags.Bytes("value_size", 0, 256 << 20, &value_bytes_).Number("in_flight", 1, 1024, &in_flight_);
+    flags.Switch("one_sided", &one_sided_);
   }
 
   absl::Status Take(const std::vector<std::string>& words) override {
@@ -118,6 +125,7 @@ class Bench : public Command {
   }
 
   examples::Worker Operate(KeyValueStub kv, Workload* workload, Phase* phase) {
+    std::shared_ptr<RemoteTable> table;  // Each worker asks for one.
     Phase::Latencies latencies;
     absl::BitGen random;
     while (phase->Take()) {
@@ -126,11 +134,35 @@ class Bench : public Command {
       const bool insert = operation == Operation::kInsert;
       const uint64_t record = insert ? workload->Reserve() : workload->NextRecord(random);
       absl::Status status;
-      if (operation == Operation::kRead || operation == Operation::kReadModifyWrite) {
+      const std::string key = Workload::Key(prefix_, record);
+      bool get = operation == Operation::kRead || operation == Operation::kReadModifyWrite;
+      for (int tables = 0; get && one_sided_ && tables < Lookup::kTablesMax; ++tables) {
+        if (table == nullptr) {
+          auto share = kv.Share().Send();
+          auto shared = RemoteTable::Create(kv.channel(), co_await std::move(share));
+          status = shared.status();
+          if (!status.ok()) break;
+          table = *std::move(shared);
+        }
+        Lookup lookup(table, key);
+        while (!lookup.done()) {
+          auto read = lookup.Read();
+          lookup.OnRead(co_await std::move(read));
+        }
+        const bool called = lookup.is_elsewhere();
+        status = called ? absl::OkStatus() : lookup.status();
+        if (called) phase->Called();
+        if (!lookup.is_stale()) {
+          get = called;
+          break;
+        }
+        table = nullptr;
+      }
+      if (get && status.ok()) {
         auto call = kv.Get();
-        call.request().setKey(Workload::Key(prefix_, record));
-        auto get = call.Send();
-        auto reply = co_await std::move(get);
+        call.request().setKey(key);
+        auto sent = call.Send();
+        auto reply = co_await std::move(sent);
         status = reply.status();
       }
       if (operation == Operation::kScan) {
@@ -187,6 +219,11 @@ class Bench : public Command {
       if (latency.count() == 0 || latency.count() == all.count()) continue;
       absl::FPrintF(stdout, "  %s: %d, %s\n", kOperationNames[i], latency.count(), latency.ToString());
     }
+    if (phase.called() > 0) {
+      absl::FPrintF(stdout,
+                    "  %d of the reads by a call: their values are not in the memory that is shared\n",
+                    phase.called());
+    }
     std::fflush(stdout);
     return absl::OkStatus();
   }
@@ -198,6 +235,7 @@ class Bench : public Command {
   uint64_t operations_ = 100000;
   uint64_t value_bytes_ = 1000;
   uint64_t in_flight_ = 16;
+  bool one_sided_ = false;
 };
 
 }  // namespace

@@ -37,6 +37,10 @@ class UnimplementedKv : public KeyValueService {
                      KeyValue::Stats::Builder) override {
     return absl::UnimplementedError("stats");
   }
+  absl::Status Share(hawser::ServerContext&, KeyValue::ShareParams::Reader,
+                     KeyValue::Table::Builder) override {
+    return absl::UnimplementedError("share");
+  }
 };
 
 }  // namespace kv

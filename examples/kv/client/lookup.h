@@ -1,0 +1,107 @@
+#ifndef EXAMPLES_KV_CLIENT_LOOKUP_H_
+#define EXAMPLES_KV_CLIENT_LOOKUP_H_
+
+#include <capnp/common.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "examples/kv/kv.rpc.h"
+#include "hawser/rpc/call.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/remote_memory.h"
+
+namespace kv {
+
+// The memory in which a server has its values, by the answer to share().
+// Thread: any.
+class RemoteTable {
+ public:
+  // `shared`: the answer, and its error, if it is one. DataLoss: there can be no such table.
+  static absl::StatusOr<std::shared_ptr<RemoteTable>> Create(
+      std::shared_ptr<hawser::Channel> channel, const absl::StatusOr<hawser::Reply<KeyValue::Table>>& shared);
+
+  // For Lookup.
+  hawser::RemoteMemory& memory() { return memory_; }
+  uint64_t buckets() const { return buckets_; }
+  uint64_t bucket_bytes() const { return bucket_bytes_; }
+
+ private:
+  RemoteTable(hawser::RemoteMemory memory, uint64_t buckets, uint64_t bucket_bytes)
+      : memory_(std::move(memory)), buckets_(buckets), bucket_bytes_(bucket_bytes) {}
+
+  hawser::RemoteMemory memory_;
+  const uint64_t buckets_;
+  const uint64_t bucket_bytes_;
+};
+
+// A get() by READs alone: one of the bucket of the key, and one of its block if the value is not in the
+// bucket. It says what to READ, and its caller waits for that as it likes:
+//
+//   Lookup lookup(table, "tow");
+//   while (!lookup.done()) lookup.OnRead(lookup.Read().Wait());   // In a coroutine: co_await.
+//
+// What changes while it is read is read again.
+// Thread: one at a time.
+class Lookup {
+ public:
+  Lookup(std::shared_ptr<RemoteTable> table, absl::string_view key);
+
+  bool done() const { return done_; }
+  // The next READ, unless it is done. It may outlive this object only by being destroyed.
+  hawser::RemoteOperation Read();
+  void OnRead(const absl::Status& read);
+
+  // When it is done. OK: there is a value, of that revision. NotFound: there is no such key. Otherwise:
+  const absl::Status& status() const { return status_; }
+  // Another table has to be asked for: the connection or the server is not the same any more.
+  bool is_stale() const;
+  // Only a call gets it: it is not in the table, or it changed each time that it was read.
+  bool is_elsewhere() const { return is_elsewhere_; }
+  absl::Span<const uint8_t> value() const { return value_; }
+  uint64_t revision() const { return revision_; }
+  int reads() const { return reads_; }
+
+  static constexpr int kReadsMax = 200;  // Of a key that changes all the time.
+  static constexpr int kTablesMax = 3;   // That are asked for one after the other.
+
+ private:
+  struct Block {
+    uint64_t offset;
+    uint64_t version;
+  };
+
+  void TakeBucket();
+  void TakeBlock();
+  void End(absl::Status status);
+
+  const std::shared_ptr<RemoteTable> table_;
+  const std::string key_;
+  int reads_ = 0;
+  std::vector<uint8_t> cell_;        // What is READ.
+  std::vector<capnp::word> bucket_;  // What is in the cell of a bucket.
+  std::optional<Block> block_;       // To be READ next; the value has its size.
+  bool done_ = false;
+  bool is_elsewhere_ = false;
+  absl::Status status_;
+  std::vector<uint8_t> value_;
+  uint64_t revision_ = 0;
+};
+
+// Looks `key` up, and blocks until that is done. A table that is null, or stale, is asked for and set. An
+// error: the server gives none.
+absl::StatusOr<Lookup> LookUp(const KeyValueStub& kv, absl::string_view key,
+                              std::shared_ptr<RemoteTable>& table);
+
+}  // namespace kv
+
+#endif  // EXAMPLES_KV_CLIENT_LOOKUP_H_

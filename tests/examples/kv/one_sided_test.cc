@@ -1,0 +1,384 @@
+// Values that clients find by READs, in a server's memory that changes meanwhile.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "capnp/message.h"
+#include "capnp/serialize.h"
+#include "examples/kv/bucket.h"
+#include "examples/kv/client/lookup.h"
+#include "examples/kv/kv_service.h"
+#include "examples/kv/shared_table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hawser/rpc/channel.h"
+#include "hawser/rpc/server.h"
+#include "hawser/rpc/versioned_cell.h"
+#include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "tests/examples/kv/unimplemented_kv.h"
+
+namespace kv {
+namespace {
+
+using ::hawser::HasCode;
+using ::hawser::IsOk;
+using ::testing::HasSubstr;
+
+std::string Text(absl::Span<const uint8_t> bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+absl::StatusOr<uint64_t> Put(const KeyValueStub& kv, const std::string& key, const std::string& value) {
+  auto call = kv.Put();
+  call.request().setKey(key);
+  call.request().setValue({reinterpret_cast<const uint8_t*>(value.data()), value.size()});
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  return (*reply)->getRevision();
+}
+
+absl::Status Remove(const KeyValueStub& kv, const std::string& key) {
+  auto call = kv.Remove();
+  call.request().setKey(key);
+  return call.Send().Wait().status();
+}
+
+// A server with a key-value store that shares memory.
+struct Host {
+  explicit Host(size_t shared_bytes, const std::string& at = hawser::TestUri()) {
+    absl::StatusOr<hawser::SharedMemory> memory = server.Share(shared_bytes);
+    EXPECT_THAT(memory, IsOk());
+    service.ShareIn(*std::move(memory));
+    EXPECT_THAT(server.AddService(&service), IsOk());
+    const absl::StatusOr<std::string> listening = server.Listen(at);
+    EXPECT_THAT(listening, IsOk());
+    uri = *listening;
+  }
+
+  KeyValueStub Connect() const {
+    const auto channel = hawser::Channel::Connect(uri);
+    EXPECT_THAT(channel, IsOk());
+    return KeyValueStub(*channel);
+  }
+
+  KvService service{uint64_t{1} << 30, 1 << 20, 64 << 20};
+  hawser::Server server{{.pollers = 2}};
+  std::string uri;
+};
+
+TEST(OneSidedTest, ASmallValueTakesOneReadAndALargerOneTwo) {
+  const Host host(SharedTable::kMemoryMin);
+  const KeyValueStub kv = host.Connect();
+  std::shared_ptr<RemoteTable> table;
+  for (const size_t size : {0, 1, 256, 257, 1000, 65536}) {
+    const std::string key = absl::StrCat("key", size), value(size, 'v');
+    const absl::StatusOr<uint64_t> revision = Put(kv, key, value);
+    ASSERT_THAT(revision, IsOk());
+    const absl::StatusOr<Lookup> found = LookUp(kv, key, table);
+    ASSERT_THAT(found, IsOk());
+    EXPECT_THAT(found->status(), IsOk());
+    EXPECT_EQ(Text(found->value()), value);
+    EXPECT_EQ(found->revision(), *revision);
+    EXPECT_EQ(found->reads(), size <= SharedTable::kSmallMax ? 1 : 2) << size;
+  }
+}
+
+TEST(OneSidedTest, TheTableHasWhatWasPutAndRemovedLast) {
+  const Host host(SharedTable::kMemoryMin);
+  const KeyValueStub kv = host.Connect();
+  std::shared_ptr<RemoteTable> table;
+  for (const size_t size : {10, 3000, 20, 70000, 40000, 70000, 30}) {
+    ASSERT_THAT(Put(kv, "key", std::string(size, 'x')), IsOk());
+    const absl::StatusOr<Lookup> found = LookUp(kv, "key", table);
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(found->is_elsewhere(), size > SharedTable::kBlockMax) << size;
+    EXPECT_EQ(found->value().size(), found->is_elsewhere() ? 0 : size);
+  }
+  ASSERT_THAT(Remove(kv, "key"), IsOk());
+  const absl::StatusOr<Lookup> none = LookUp(kv, "key", table);
+  ASSERT_THAT(none, IsOk());
+  EXPECT_THAT(none->status(), HasCode(absl::StatusCode::kNotFound));
+  EXPECT_FALSE(none->is_elsewhere());
+}
+
+// As many as no table of that size takes: each is found, or known to be elsewhere.
+TEST(OneSidedTest, AFullTableHidesNoKey) {
+  const Host host(SharedTable::kMemoryMin);
+  const KeyValueStub kv = host.Connect();
+  std::shared_ptr<RemoteTable> table;
+  constexpr int kKeys = 4000;
+  const auto key = [](int i) { return absl::StrCat("a key that is long enough to need some room: ", i); };
+  for (int i = 0; i < kKeys; ++i) {
+    ASSERT_THAT(Put(kv, key(i), std::string(i % 2 == 0 ? 200 : 2000, 'v')), IsOk());
+  }
+  int elsewhere = 0;
+  for (int i = 0; i < kKeys; ++i) {
+    const absl::StatusOr<Lookup> found = LookUp(kv, key(i), table);
+    ASSERT_THAT(found, IsOk());
+    if (found->is_elsewhere()) {
+      ++elsewhere;
+    } else {
+      EXPECT_THAT(found->status(), IsOk());
+      EXPECT_EQ(found->value().size(), i % 2 == 0 ? 200u : 2000u);
+    }
+  }
+  EXPECT_GT(elsewhere, 0);
+  EXPECT_LT(elsewhere, kKeys);
+  // When they are gone, there is room again.
+  for (int i = 0; i < kKeys; ++i) ASSERT_THAT(Remove(kv, key(i)), IsOk());
+  for (int i = 0; i < kKeys; ++i) {
+    const absl::StatusOr<Lookup> none = LookUp(kv, key(i), table);
+    ASSERT_THAT(none, IsOk());
+    EXPECT_THAT(none->status(), HasCode(absl::StatusCode::kNotFound));
+    EXPECT_FALSE(none->is_elsewhere()) << key(i);
+  }
+  ASSERT_THAT(Put(kv, "key", std::string(2000, 'w')), IsOk());
+  const absl::StatusOr<Lookup> found = LookUp(kv, "key", table);
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(Text(found->value()), std::string(2000, 'w'));
+}
+
+TEST(OneSidedTest, ATableOfAServerThatHasRestartedIsAskedForAgain) {
+  std::optional<Host> host;
+  host.emplace(SharedTable::kMemoryMin);
+  const std::string uri = host->uri;
+  const KeyValueStub kv = host->Connect();
+  ASSERT_THAT(Put(kv, "key", "of the first run"), IsOk());
+  std::shared_ptr<RemoteTable> table;
+  const absl::StatusOr<Lookup> first = LookUp(kv, "key", table);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_EQ(Text(first->value()), "of the first run");
+
+  host.reset();
+  host.emplace(SharedTable::kMemoryMin, uri);
+  ASSERT_THAT(Put(host->Connect(), "key", "of the second run"), IsOk());
+  const std::shared_ptr<RemoteTable> old = table;
+  const absl::StatusOr<Lookup> second = LookUp(kv, "key", table);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_THAT(second->status(), IsOk());
+  EXPECT_EQ(Text(second->value()), "of the second run");
+  EXPECT_NE(table, old);
+}
+
+TEST(OneSidedTest, AServerThatSharesNothingSaysSo) {
+  KvService service(1 << 20, 1 << 20, 1 << 20);
+  hawser::Server server;
+  ASSERT_THAT(server.AddService(&service), IsOk());
+  const auto channel = hawser::Channel::Connect(*server.Listen(hawser::TestUri()));
+  ASSERT_THAT(channel, IsOk());
+  std::shared_ptr<RemoteTable> table;
+  const absl::StatusOr<Lookup> found = LookUp(KeyValueStub(*channel), "key", table);
+  EXPECT_THAT(found.status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(found.status().message(), HasSubstr("start it with --one_sided"));
+}
+
+// A server whose table is what a test writes.
+class LyingKv : public UnimplementedKv {
+ public:
+  static constexpr size_t kBytes = 64 << 10;
+
+  LyingKv() {
+    EXPECT_THAT(server_.AddService(this), IsOk());
+    const absl::StatusOr<std::string> uri = server_.Listen(hawser::TestUri());
+    EXPECT_THAT(uri, IsOk());
+    absl::StatusOr<hawser::SharedMemory> memory = server_.Share(kBytes);
+    EXPECT_THAT(memory, IsOk());
+    memory_.emplace(*std::move(memory));
+    channel_ = *hawser::Channel::Connect(*uri);
+  }
+
+  absl::Status Share(hawser::ServerContext& context, KeyValue::ShareParams::Reader,
+                     KeyValue::Table::Builder reply) override {
+    reply.setBuckets(buckets);
+    reply.setBucketBytes(bucket_bytes);
+    return context.Grant(*memory_, {.access = hawser::Access::kRead}, reply.initMemory());
+  }
+
+  void WriteBucket(capnp::MessageBuilder& message) {
+    const auto words = capnp::messageToFlatArray(message);
+    WriteBucket({words.asBytes().begin(), words.asBytes().size()});
+  }
+  // As a server leaves it that was stopped while it wrote.
+  void TearBucket() { memory_->bytes()[bucket_bytes - 8] ^= 1; }
+  void WriteBucket(absl::Span<const uint8_t> bytes) {
+    hawser::VersionedCell(memory_->bytes().first(bucket_bytes)).Write(bytes);
+  }
+
+  absl::Status LookUpKey() {
+    std::shared_ptr<RemoteTable> table;
+    const absl::StatusOr<Lookup> found = LookUp(KeyValueStub(channel_), "key", table);
+    return found.ok() ? found->status() : found.status();
+  }
+
+  uint64_t buckets = 1;
+  uint32_t bucket_bytes = 1024;
+
+ private:
+  hawser::Server server_;
+  std::optional<hawser::SharedMemory> memory_;
+  std::shared_ptr<hawser::Channel> channel_;
+};
+
+TEST(LyingServerTest, TablesThatCannotBeAreRefused) {
+  LyingKv kv;
+  for (const auto& [buckets, bucket_bytes] : std::vector<std::pair<uint64_t, uint32_t>>{
+           {0, 1024}, {1, 0}, {65, 1024}, {1, 65537}, {~uint64_t{0}, 1024}, {~uint64_t{0}, ~uint32_t{0}}}) {
+    kv.buckets = buckets;
+    kv.bucket_bytes = bucket_bytes;
+    EXPECT_THAT(kv.LookUpKey(), HasCode(absl::StatusCode::kDataLoss)) << buckets << " " << bucket_bytes;
+  }
+}
+
+TEST(LyingServerTest, BucketsThatAreMalformedAreRefused) {
+  LyingKv kv;
+  EXPECT_THAT(kv.LookUpKey(), HasCode(absl::StatusCode::kDataLoss));  // Zeros are no message.
+  std::mt19937_64 dice(1);
+  for (int i = 0; i < 100; ++i) {
+    std::array<uint8_t, 700> bytes = {};
+    std::generate(bytes.begin() + 4, bytes.end(), [&] { return static_cast<uint8_t>(dice() % 4); });
+    bytes[4] = 87;  // Of one segment that is as long as that.
+    bytes[5] = bytes[6] = bytes[7] = 0;
+    kv.WriteBucket(bytes);
+    EXPECT_FALSE(kv.LookUpKey().ok());
+  }
+}
+
+TEST(LyingServerTest, BlocksThatCannotBeAreRefused) {
+  LyingKv kv;
+  for (const auto& [offset, size, code] : std::vector<std::tuple<uint64_t, uint32_t, absl::StatusCode>>{
+           {0, 65537, absl::StatusCode::kDataLoss},
+           {0, ~uint32_t{0}, absl::StatusCode::kDataLoss},
+           {LyingKv::kBytes - 8, 1, absl::StatusCode::kOutOfRange},
+           {~uint64_t{0} - 8, 1, absl::StatusCode::kOutOfRange},
+           // A version that the block never has.
+           {4096, 100, absl::StatusCode::kAborted}}) {
+    capnp::MallocMessageBuilder message;
+    auto entry = message.initRoot<Bucket>().initEntries(1)[0];
+    entry.setKey("key");
+    auto block = entry.initBlock();
+    block.setOffset(offset);
+    block.setSize(size);
+    block.setVersion(7);
+    kv.WriteBucket(message);
+    EXPECT_THAT(kv.LookUpKey(), HasCode(code)) << offset << " " << size;
+  }
+}
+
+TEST(LyingServerTest, ABucketThatIsAlwaysBeingWrittenIsGivenUp) {
+  LyingKv kv;
+  capnp::MallocMessageBuilder message;
+  message.initRoot<Bucket>();
+  kv.WriteBucket(message);
+  kv.TearBucket();
+  EXPECT_THAT(kv.LookUpKey(), HasCode(absl::StatusCode::kAborted));
+}
+
+// ---- Readers beside writers
+
+// What the `number`th change of a key is: every fourth removes it, the others put a value that is like no
+// other.
+bool IsRemove(uint64_t number) { return number % 4 == 0; }
+std::string ValueOf(const std::string& key, uint64_t number) {
+  std::mt19937_64 dice(number * 1000003 + BucketOf(key, 1 << 20));
+  // In the bucket, in a block, and now and then too large for the table.
+  const size_t size = number % 50 == 7 ? 70'000 : dice() % 3 == 0 ? dice() % 4000 : dice() % 250;
+  std::string value = absl::StrCat(key, " ", number, " ");
+  while (value.size() < size) absl::StrAppend(&value, absl::Hex(dice()));
+  return value;
+}
+// 0: the value is no such value.
+uint64_t NumberIn(const std::string& key, const std::string& value) {
+  const std::vector<std::string> words = absl::StrSplit(value, absl::MaxSplits(' ', 2));
+  uint64_t number = 0;
+  if (words.size() < 2 || words[0] != key || !absl::SimpleAtoi(words[1], &number)) return 0;
+  return value == ValueOf(key, number) ? number : 0;
+}
+
+struct Key {
+  std::string name;
+  std::atomic<uint64_t> begun = 0;     // Changes that were sent,
+  std::atomic<uint64_t> answered = 0;  // and those of them whose answer has come.
+};
+
+// Whether "there is no such key" can be right for a READ between these changes.
+bool MayBeAbsent(uint64_t answered, uint64_t begun) {
+  if (answered == 0) return true;
+  for (uint64_t number = answered; number <= begun; ++number) {
+    if (IsRemove(number)) return true;
+  }
+  return false;
+}
+
+TEST(OneSidedTest, ReadersBesideWritersGetWholeValuesThatAreNotTooOld) {
+  constexpr int kWriters = 2, kReaders = 2;
+  constexpr uint64_t kChanges = 3000, kReads = 4000;
+  const Host host(SharedTable::kMemoryMin);
+  std::array<Key, 20> keys;
+  for (size_t i = 0; i < keys.size(); ++i) keys[i].name = absl::StrCat("key", i);
+
+  std::vector<std::thread> threads;
+  for (int w = 0; w < kWriters; ++w) {
+    threads.emplace_back([&, w] {
+      const KeyValueStub kv = host.Connect();
+      std::mt19937_64 dice(w);
+      for (uint64_t i = 0; i < kChanges; ++i) {
+        Key& key = keys[dice() % (keys.size() / kWriters) * kWriters + w];  // It has one writer.
+        const uint64_t number = ++key.begun;
+        if (IsRemove(number)) {
+          EXPECT_THAT(Remove(kv, key.name), IsOk());
+        } else {
+          EXPECT_THAT(Put(kv, key.name, ValueOf(key.name, number)), IsOk());
+        }
+        key.answered = number;
+      }
+    });
+  }
+  std::atomic<uint64_t> found = 0, absent = 0, elsewhere = 0;
+  for (int r = 0; r < kReaders; ++r) {
+    threads.emplace_back([&, r] {
+      const KeyValueStub kv = host.Connect();
+      std::shared_ptr<RemoteTable> table;
+      std::mt19937_64 dice(100 + r);
+      for (uint64_t i = 0; i < kReads; ++i) {
+        Key& key = keys[dice() % keys.size()];
+        const uint64_t answered = key.answered;
+        const absl::StatusOr<Lookup> lookup = LookUp(kv, key.name, table);
+        const uint64_t begun = key.begun;
+        ASSERT_THAT(lookup, IsOk());
+        if (lookup->is_elsewhere()) {
+          ++elsewhere;
+        } else if (absl::IsNotFound(lookup->status())) {
+          ++absent;
+          EXPECT_TRUE(MayBeAbsent(answered, begun)) << key.name << " " << answered << " " << begun;
+        } else {
+          ++found;
+          ASSERT_THAT(lookup->status(), IsOk());
+          const std::string value = Text(lookup->value());
+          const uint64_t number = NumberIn(key.name, value);
+          EXPECT_GE(number, std::max<uint64_t>(answered, 1)) << key.name << ": " << value.substr(0, 100);
+          EXPECT_LE(number, begun);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(found.load(), 0u);
+  EXPECT_GT(absent.load(), 0u);
+}
+
+}  // namespace
+}  // namespace kv
