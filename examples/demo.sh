@@ -144,6 +144,16 @@ expect watch.out $'^put\tlog/3\t8\t1'
 end store
 ((status == 0)) || fail "kv_server ended with $status"
 
+chapter 'Without a call: a client finds values in memory of the server by itself, and the server counts no call for that.'
+serve shared kv_server --listen=tcp://127.0.0.1:0 --one_sided
+target=--target=$uri
+show 0 '^revision 1$' kv "$target" put tow 'a rope'
+show 0 '^a rope$' kv "$target" get tow --one_sided
+show 0 'workload c: 10000 operations' kv "$target" bench --one_sided --workload=c --records=1000 --operations=10000
+show 0 $'calls_total\t10[0-9][0-9]\n' kv "$target" stats
+end shared
+((status == 0)) || fail "kv_server ended with $status"
+
 chapter 'TLS: an authority issues certificates. Everyone who has one may read, one of them may write.'
 command -v openssl >/dev/null || fail 'there is no openssl, which makes the certificates: install the package openssl'
 # issue NAME SUBJECT_ALT_NAME: a key and a certificate, NAME.key and NAME.pem.

@@ -30,7 +30,7 @@ namespace hawser {
 // What Decode() accepts is certainly one version where a READ copies 8 aligned bytes at once (TCP,
 // InfiniBand, RoCE) and the owner writes fewer than 65,536 times during one READ. Beyond that, and over
 // iWARP, where a word may be torn, it is the checksum that shows a mixture: it misses one with a probability
-// of 2^-48. Nothing here protects against an owner who lies.
+// of 2^-48. Nothing here protects against an owner that lies.
 //
 // A client that has a version sees with its next READs all that the owner wrote into the memory before
 // that Write(). An owner that is stopped within Write() leaves a cell that nothing can read until it goes on:

@@ -135,8 +135,8 @@ class Bench : public Command {
       const uint64_t record = insert ? workload->Reserve() : workload->NextRecord(random);
       absl::Status status;
       const std::string key = Workload::Key(prefix_, record);
-      bool get = operation == Operation::kRead || operation == Operation::kReadModifyWrite;
-      for (int tables = 0; get && one_sided_ && tables < Lookup::kTablesMax; ++tables) {
+      bool call_get = operation == Operation::kRead || operation == Operation::kReadModifyWrite;
+      for (int tables = 0; one_sided_ && call_get && tables < Lookup::kTablesMax; ++tables) {
         if (table == nullptr) {
           auto share = kv.Share().Send();
           auto shared = RemoteTable::Create(kv.channel(), co_await std::move(share));
@@ -144,25 +144,27 @@ class Bench : public Command {
           if (!status.ok()) break;
           table = *std::move(shared);
         }
-        Lookup lookup(table, key);
+        Lookup lookup(table->layout(), key);
         while (!lookup.done()) {
-          auto read = lookup.Read();
+          auto read = table->Read(lookup);
           lookup.OnRead(co_await std::move(read));
         }
-        const bool called = lookup.is_elsewhere();
-        status = called ? absl::OkStatus() : lookup.status();
-        if (called) phase->Called();
-        if (!lookup.is_stale()) {
-          get = called;
+        status = lookup.status();
+        if (lookup.is_stale()) {
+          table = nullptr;
+        } else if (lookup.is_elsewhere()) {
+          status = absl::OkStatus();
+          phase->Called();
           break;
+        } else {
+          call_get = false;
         }
-        table = nullptr;
       }
-      if (get && status.ok()) {
+      if (call_get && status.ok()) {
         auto call = kv.Get();
         call.request().setKey(key);
-        auto sent = call.Send();
-        auto reply = co_await std::move(sent);
+        auto get = call.Send();
+        auto reply = co_await std::move(get);
         status = reply.status();
       }
       if (operation == Operation::kScan) {

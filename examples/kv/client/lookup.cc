@@ -11,37 +11,50 @@ namespace kv {
 
 using hawser::VersionedCell;
 
+namespace {
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("the table that the server shares is malformed: ", what));
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<RemoteTable>> RemoteTable::Create(
     std::shared_ptr<hawser::Channel> channel, const absl::StatusOr<hawser::Reply<KeyValue::Table>>& shared) {
   if (!shared.ok()) return shared.status();
-  const KeyValue::Table::Reader table = **shared;
-  hawser::RemoteMemory memory(std::move(channel), table.getMemory());
-  const uint64_t buckets = table.getBuckets();
-  const uint64_t bucket_bytes = table.getBucketBytes();
-  if (buckets == 0 || bucket_bytes == 0 || bucket_bytes > TABLE_BYTES_MAX ||
-      buckets > memory.size_bytes() / bucket_bytes) {
-    return absl::DataLossError(absl::StrCat("the server's table is malformed: ", buckets, " buckets of ",
-                                            bucket_bytes, " bytes in a memory of ", memory.size_bytes()));
+  try {
+    const KeyValue::Table::Reader table = **shared;
+    hawser::RemoteMemory memory(std::move(channel), table.getMemory());
+    const TableLayout layout = {table.getBuckets(), table.getBucketBytes()};
+    if (layout.buckets == 0 || layout.bucket_bytes == 0 || layout.bucket_bytes > TABLE_BYTES_MAX ||
+        layout.buckets > memory.size_bytes() / layout.bucket_bytes) {
+      return Malformed(absl::StrCat(layout.buckets, " buckets of ", layout.bucket_bytes,
+                                    " bytes in a memory of ", memory.size_bytes()));
+    }
+    return std::shared_ptr<RemoteTable>(new RemoteTable(std::move(memory), layout));
+  } catch (const kj::Exception& exception) {
+    return Malformed(exception.getDescription().cStr());
   }
-  return std::shared_ptr<RemoteTable>(new RemoteTable(std::move(memory), buckets, bucket_bytes));
 }
 
-Lookup::Lookup(std::shared_ptr<RemoteTable> table, absl::string_view key)
-    : table_(std::move(table)),
+Lookup::Lookup(const TableLayout& layout, absl::string_view key)
+    : layout_(layout),
       key_(key),
-      bucket_(VersionedCell::ValueBytes(table_->bucket_bytes()) / sizeof(capnp::word)) {}
+      bucket_(VersionedCell::ValueBytes(layout.bucket_bytes) / sizeof(capnp::word)) {
+  WantBucket();
+}
 
-hawser::RemoteOperation Lookup::Read() {
-  ++reads_;
-  if (block_.has_value()) {
-    cell_.resize(VersionedCell::CellBytes(value_.size()));
-    return table_->memory().Read(block_->offset, absl::MakeSpan(cell_));
-  }
-  cell_.resize(table_->bucket_bytes());
-  return table_->memory().Read(BucketOf(key_, table_->buckets()) * cell_.size(), absl::MakeSpan(cell_));
+void Lookup::WantBucket() {
+  block_.reset();
+  cell_.resize(layout_.bucket_bytes);
+}
+
+uint64_t Lookup::offset() const {
+  return block_.has_value() ? block_->offset : BucketOf(key_, layout_.buckets) * layout_.bucket_bytes;
 }
 
 void Lookup::OnRead(const absl::Status& read) {
+  ++reads_;
   if (!read.ok()) return End(read);
   if (block_.has_value()) {
     TakeBlock();
@@ -49,8 +62,7 @@ void Lookup::OnRead(const absl::Status& read) {
     try {
       TakeBucket();
     } catch (const kj::Exception& exception) {
-      End(absl::DataLossError(absl::StrCat("a bucket of the server's table is malformed: ",
-                                           absl::string_view(exception.getDescription().cStr()))));
+      End(Malformed(exception.getDescription().cStr()));
     }
   }
   if (done_ || reads_ < kReadsMax) return;
@@ -74,10 +86,10 @@ void Lookup::TakeBucket() {
     }
     const auto block = entry.getBlock();
     if (block.getSize() > TABLE_BYTES_MAX) {
-      return End(
-          absl::DataLossError(absl::StrCat("the server's table has a block of ", block.getSize(), " bytes")));
+      return End(Malformed(absl::StrCat("a block of ", block.getSize(), " bytes")));
     }
     value_.resize(block.getSize());
+    cell_.resize(VersionedCell::CellBytes(block.getSize()));
     block_ = {block.getOffset(), block.getVersion()};
     return;
   }
@@ -89,9 +101,8 @@ void Lookup::TakeBucket() {
 
 void Lookup::TakeBlock() {
   const std::optional<uint64_t> version = VersionedCell::Decode(cell_, absl::MakeSpan(value_));
-  const bool is_the_one = version == block_->version;
-  block_.reset();  // If it has another value by now, so has the bucket.
-  if (is_the_one) End(absl::OkStatus());
+  if (version == block_->version) return End(absl::OkStatus());
+  WantBucket();  // It does not name this block any more, or not with this version.
 }
 
 void Lookup::End(absl::Status status) {
@@ -112,8 +123,8 @@ absl::StatusOr<Lookup> LookUp(const KeyValueStub& kv, absl::string_view key,
       if (!next.ok()) return next.status();
       table = *std::move(next);
     }
-    Lookup lookup(table, key);
-    while (!lookup.done()) lookup.OnRead(lookup.Read().Wait());
+    Lookup lookup(table->layout(), key);
+    while (!lookup.done()) lookup.OnRead(table->Read(lookup).Wait());
     if (!lookup.is_stale() || asked == Lookup::kTablesMax) return lookup;
     table = nullptr;
   }

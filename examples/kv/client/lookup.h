@@ -22,43 +22,30 @@
 
 namespace kv {
 
-// The memory in which a server has its values, by the answer to share().
-// Thread: any.
-class RemoteTable {
- public:
-  // `shared`: the answer, and its error, if it is one. DataLoss: there can be no such table.
-  static absl::StatusOr<std::shared_ptr<RemoteTable>> Create(
-      std::shared_ptr<hawser::Channel> channel, const absl::StatusOr<hawser::Reply<KeyValue::Table>>& shared);
-
-  // For Lookup.
-  hawser::RemoteMemory& memory() { return memory_; }
-  uint64_t buckets() const { return buckets_; }
-  uint64_t bucket_bytes() const { return bucket_bytes_; }
-
- private:
-  RemoteTable(hawser::RemoteMemory memory, uint64_t buckets, uint64_t bucket_bytes)
-      : memory_(std::move(memory)), buckets_(buckets), bucket_bytes_(bucket_bytes) {}
-
-  hawser::RemoteMemory memory_;
-  const uint64_t buckets_;
-  const uint64_t bucket_bytes_;
+// Where things are in the memory that a server shares (kv.capnp, Table).
+struct TableLayout {
+  uint64_t buckets = 0;
+  uint64_t bucket_bytes = 0;
 };
 
 // A get() by READs alone: one of the bucket of the key, and one of its block if the value is not in the
 // bucket. It says what to READ, and its caller waits for that as it likes:
 //
-//   Lookup lookup(table, "tow");
-//   while (!lookup.done()) lookup.OnRead(lookup.Read().Wait());   // In a coroutine: co_await.
+//   Lookup lookup(table->layout(), "tow");
+//   while (!lookup.done()) lookup.OnRead(table->Read(lookup).Wait());   // In a coroutine: co_await.
 //
 // What changes while it is read is read again.
 // Thread: one at a time.
 class Lookup {
  public:
-  Lookup(std::shared_ptr<RemoteTable> table, absl::string_view key);
+  Lookup(const TableLayout& layout, absl::string_view key);
 
   bool done() const { return done_; }
-  // The next READ, unless it is done. It may outlive this object only by being destroyed.
-  hawser::RemoteOperation Read();
+  // What to READ next, unless it is done: cell().size() bytes at offset(). They stay where they are until
+  // OnRead().
+  uint64_t offset() const;
+  absl::Span<uint8_t> cell() { return absl::MakeSpan(cell_); }
+  // The READ has ended so.
   void OnRead(const absl::Status& read);
 
   // When it is done. OK: there is a value, of that revision. NotFound: there is no such key. Otherwise:
@@ -80,11 +67,12 @@ class Lookup {
     uint64_t version;
   };
 
+  void WantBucket();
   void TakeBucket();
   void TakeBlock();
   void End(absl::Status status);
 
-  const std::shared_ptr<RemoteTable> table_;
+  const TableLayout layout_;
   const std::string key_;
   int reads_ = 0;
   std::vector<uint8_t> cell_;        // What is READ.
@@ -95,6 +83,26 @@ class Lookup {
   absl::Status status_;
   std::vector<uint8_t> value_;
   uint64_t revision_ = 0;
+};
+
+// The memory in which a server has its values, by the answer to share().
+// Thread: any.
+class RemoteTable {
+ public:
+  // `shared`: the answer, and its error, if it is one. DataLoss: there can be no such table.
+  static absl::StatusOr<std::shared_ptr<RemoteTable>> Create(
+      std::shared_ptr<hawser::Channel> channel, const absl::StatusOr<hawser::Reply<KeyValue::Table>>& shared);
+
+  const TableLayout& layout() const { return layout_; }
+  // READs what `lookup` wants next. That outlives the operation.
+  hawser::RemoteOperation Read(Lookup& lookup) { return memory_.Read(lookup.offset(), lookup.cell()); }
+
+ private:
+  RemoteTable(hawser::RemoteMemory memory, const TableLayout& layout)
+      : memory_(std::move(memory)), layout_(layout) {}
+
+  hawser::RemoteMemory memory_;
+  const TableLayout layout_;
 };
 
 // Looks `key` up, and blocks until that is done. A table that is null, or stale, is asked for and set. An

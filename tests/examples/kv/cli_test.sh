@@ -130,6 +130,39 @@ for workload in a b c d e f; do
 done
 check 'with latencies' has "$out" 'read-modify-write: '
 
+# ---- By READs, without a call.
+
+run "$kv" "$target" get tow --one_sided
+check 'a server that shares nothing' is "$status-$err" \
+  '1-kv get: FAILED_PRECONDITION: this server shares no memory: start it with --one_sided'
+
 end server
 check 'SIGTERM ends the server with 0' is "$status" 0
+
+start_server shared examples/kv/kv_server --listen="$any_port" --one_sided --shared_memory=4MiB
+target=--target=$uri
+run "$kv" "$target" put tow 'a rope'
+run "$kv" "$target" get tow --one_sided
+check 'get --one_sided prints the value' is "$status-$out-$err" '0-a rope-'
+for size in 0 1 256 257 65536 65537; do
+  head -c "$size" /dev/urandom >"$tmp/in"
+  run "$kv" "$target" put file --file="$tmp/in"
+  run "$kv" "$target" get file --out="$tmp/out" --one_sided
+  check "a value of $size bytes" cmp "$tmp/in" "$tmp/out"
+done
+check 'that is too large is asked for, and this is said' is "$status-$err" \
+  '0-kv get: "file" is not in the memory that the server shares; the server is called'
+run "$kv" "$target" del tow
+run "$kv" "$target" get tow --one_sided
+check 'get --one_sided of a key that is not there' is "$status-$err" '1-kv get: NOT_FOUND: no key "tow"'
+for workload in a b c d f; do
+  run "$kv" "$target" bench --one_sided --workload=$workload --records=200 --operations=1000 --value_size=100
+  check "workload $workload" has "$status-$out" "workload $workload: 1000 operations in "
+  check 'is done by READs' is "$status-${out##*by a call*}" "0-$out"
+done
+run "$kv" "$target" bench --one_sided --workload=c --records=5 --operations=100 --value_size=70000
+check 'or by calls, which are counted' has "$status-$out" '  100 of the reads by a call'
+
+end shared
+check 'SIGTERM ends this server with 0' is "$status" 0
 verdict

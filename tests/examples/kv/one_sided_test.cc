@@ -4,7 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -120,7 +122,7 @@ TEST(OneSidedTest, AFullTableHidesNoKey) {
   const Host host(SharedTable::kMemoryMin);
   const KeyValueStub kv = host.Connect();
   std::shared_ptr<RemoteTable> table;
-  constexpr int kKeys = 4000;
+  constexpr int kKeys = 1000;
   const auto key = [](int i) { return absl::StrCat("a key that is long enough to need some room: ", i); };
   for (int i = 0; i < kKeys; ++i) {
     ASSERT_THAT(Put(kv, key(i), std::string(i % 2 == 0 ? 200 : 2000, 'v')), IsOk());
@@ -294,10 +296,13 @@ TEST(LyingServerTest, ABucketThatIsAlwaysBeingWrittenIsGivenUp) {
 bool IsRemove(uint64_t number) { return number % 4 == 0; }
 std::string ValueOf(const std::string& key, uint64_t number) {
   std::mt19937_64 dice(number * 1000003 + BucketOf(key, 1 << 20));
-  // In the bucket, in a block, and now and then too large for the table.
-  const size_t size = number % 50 == 7 ? 70'000 : dice() % 3 == 0 ? dice() % 4000 : dice() % 250;
+  // In the bucket, in a block, and now and then too large for the table. Blocks are of few sizes, so that
+  // they are used again for other values.
+  const size_t size = number % 50 == 7 ? 70'000 : dice() % 2 == 0 ? 1000 + dice() % 2 * 2000 : dice() % 250;
   std::string value = absl::StrCat(key, " ", number, " ");
-  while (value.size() < size) absl::StrAppend(&value, absl::Hex(dice()));
+  const size_t size_at_least = std::max(size, value.size());
+  while (value.size() < size_at_least) absl::StrAppend(&value, absl::Hex(dice(), absl::kZeroPad16));
+  value.resize(size_at_least);
   return value;
 }
 // 0: the value is no such value.
@@ -308,12 +313,6 @@ uint64_t NumberIn(const std::string& key, const std::string& value) {
   return value == ValueOf(key, number) ? number : 0;
 }
 
-struct Key {
-  std::string name;
-  std::atomic<uint64_t> begun = 0;     // Changes that were sent,
-  std::atomic<uint64_t> answered = 0;  // and those of them whose answer has come.
-};
-
 // Whether "there is no such key" can be right for a READ between these changes.
 bool MayBeAbsent(uint64_t answered, uint64_t begun) {
   if (answered == 0) return true;
@@ -322,6 +321,122 @@ bool MayBeAbsent(uint64_t answered, uint64_t begun) {
   }
   return false;
 }
+
+// A table, its keys, and an owner that changes one of them when it is told.
+class TableOfSeed {
+ public:
+  explicit TableOfSeed(uint64_t seed) : dice_(seed) {}
+
+  void Change() {
+    const size_t i = dice_() % changes_.size();
+    const std::string key = KeyOf(i);
+    const uint64_t number = ++changes_[i];
+    ++revision_;
+    if (IsRemove(number)) return table_.Remove(key);
+    const std::string value = ValueOf(key, number);
+    table_.Put(key, {reinterpret_cast<const uint8_t*>(value.data()), value.size()}, revision_,
+               number > 1 && !IsRemove(number - 1));
+  }
+
+  // A READ whose words are copied in any order, while the owner may change something.
+  void Read(uint64_t offset, absl::Span<uint8_t> into) {
+    std::vector<size_t> words(into.size() / 8);
+    std::iota(words.begin(), words.end(), 0);
+    if (dice_() % 2 == 0) std::shuffle(words.begin(), words.end(), dice_);
+    const uint64_t calm = 1 + dice_() % (4 * words.size());
+    for (const size_t word : words) {
+      if (dice_() % calm == 0) Change();
+      std::memcpy(into.data() + word * 8, bytes().data() + offset + word * 8, 8);
+    }
+  }
+
+  static std::string KeyOf(size_t i) { return absl::StrCat("key", i); }
+  uint64_t changes(size_t i) const { return changes_[i]; }
+  std::mt19937_64& dice() { return dice_; }
+  TableLayout layout() const { return {table_.buckets(), SharedTable::kBucketBytes}; }
+
+ private:
+  absl::Span<uint8_t> bytes() {
+    return {reinterpret_cast<uint8_t*>(memory_.data()), memory_.size() * sizeof(uint64_t)};
+  }
+
+  std::mt19937_64 dice_;
+  std::vector<uint64_t> memory_ = std::vector<uint64_t>(SharedTable::kMemoryMin / sizeof(uint64_t));
+  SharedTable table_{bytes()};
+  std::array<uint64_t, 12> changes_ = {};
+  uint64_t revision_ = 0;
+};
+
+TEST(OneSidedTest, NoSeedFindsAValueThatIsTornMixedFreedOrTooOld) {
+  int found = 0, again = 0, absent = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    TableOfSeed table(seed);
+    for (int i = 0; i < 30; ++i) table.Change();
+    for (int i = 0; i < 20; ++i) {
+      const size_t number = table.dice()() % 12;
+      const std::string key = TableOfSeed::KeyOf(number);
+      const uint64_t answered = table.changes(number);
+      Lookup lookup(table.layout(), key);
+      while (!lookup.done()) {
+        for (uint64_t changes = table.dice()() % 10; changes > 0; --changes) table.Change();
+        table.Read(lookup.offset(), lookup.cell());
+        lookup.OnRead(absl::OkStatus());
+      }
+      if (lookup.reads() > 2) ++again;
+      if (lookup.is_elsewhere()) continue;
+      if (absl::IsNotFound(lookup.status())) {
+        ++absent;
+        EXPECT_TRUE(MayBeAbsent(answered, table.changes(number))) << "seed " << seed << ", " << key;
+        continue;
+      }
+      ++found;
+      ASSERT_THAT(lookup.status(), IsOk());
+      const uint64_t got = NumberIn(key, Text(lookup.value()));
+      EXPECT_GE(got, std::max<uint64_t>(answered, 1)) << "seed " << seed << ", " << key;
+      EXPECT_LE(got, table.changes(number));
+    }
+  }
+  EXPECT_GT(found, 1000);
+  EXPECT_GT(absent, 100);
+  EXPECT_GT(again, 100);
+}
+
+TEST(OneSidedTest, ABlockThatIsUsedAgainIsNotTakenForTheValue) {
+  std::vector<uint64_t> memory(SharedTable::kMemoryMin / 8);
+  const absl::Span<uint8_t> bytes(reinterpret_cast<uint8_t*>(memory.data()), SharedTable::kMemoryMin);
+  SharedTable table(bytes);
+  const std::string mine(1000, 'm'), other(1000, 'o');
+  const auto put = [&](const std::string& key, const std::string& value, uint64_t revision) {
+    table.Put(key, {reinterpret_cast<const uint8_t*>(value.data()), value.size()}, revision, false);
+  };
+  put("mine", mine, 1);
+  Lookup lookup({table.buckets(), SharedTable::kBucketBytes}, "mine");
+  const auto read = [&] {
+    std::memcpy(lookup.cell().data(), bytes.data() + lookup.offset(), lookup.cell().size());
+    lookup.OnRead(absl::OkStatus());
+  };
+  read();  // The bucket, which names a block.
+  const uint64_t block = lookup.offset();
+  table.Remove("mine");
+  put("other", other, 3);
+  read();  // That block, which the other key has.
+  EXPECT_FALSE(lookup.done());
+  EXPECT_NE(lookup.offset(), block);
+  read();
+  EXPECT_THAT(lookup.status(), HasCode(absl::StatusCode::kNotFound));
+  EXPECT_EQ(lookup.reads(), 3);
+
+  Lookup others({table.buckets(), SharedTable::kBucketBytes}, "other");
+  std::memcpy(others.cell().data(), bytes.data() + others.offset(), others.cell().size());
+  others.OnRead(absl::OkStatus());
+  EXPECT_EQ(others.offset(), block);
+}
+
+struct Key {
+  std::string name;
+  std::atomic<uint64_t> begun = 0;     // Changes that were sent,
+  std::atomic<uint64_t> answered = 0;  // and those of them whose answer has come.
+};
 
 TEST(OneSidedTest, ReadersBesideWritersGetWholeValuesThatAreNotTooOld) {
   constexpr int kWriters = 2, kReaders = 2;
