@@ -28,7 +28,7 @@ namespace hawser {
 // Memory of zeros is a cell of version 0, whose value is zeros.
 //
 // What Decode() accepts is certainly one version where a READ copies 8 aligned bytes at once (TCP,
-// InfiniBand, RoCE) and the owner writes fewer than 65,536 times during one READ. Beyond that, and over
+// InfiniBand, RoCE) and the owner writes fewer than 65,535 times during one READ. Beyond that, and over
 // iWARP, where a word may be torn, it is the checksum that shows a mixture: it misses one with a probability
 // of 2^-48. Nothing here protects against an owner that lies.
 //
