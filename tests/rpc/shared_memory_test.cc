@@ -274,6 +274,7 @@ TEST_F(SharedMemoryTest, TheSamePartHasOneTicket) {
 }
 
 TEST_F(SharedMemoryTest, TicketsOfOneClientAreBounded) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "4,096 calls take a minute over siw, and meet no device";
   const auto channel = Connect();
   absl::Status status;
   uint64_t granted = 0;

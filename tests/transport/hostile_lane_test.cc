@@ -72,6 +72,10 @@ class HostileRequesterTest : public ::testing::Test {
   bool LaneEnds() {
     return world_.RunUntil([this] { return lender_->gone == 1; });
   }
+  // A device need not tell the owner of it (rxe does not), but always refuses it.
+  bool ReadIsRefused() {
+    return world_.RunUntil([this] { return TestScheme() == "tcp" ? lender_->gone == 1 : peer_.ended(); });
+  }
   uint64_t Counted(Violation violation) { return world_.server.poller().violations().count(violation); }
   // The answer to what is sent.
   LaneMessage Ask(const LaneMessage& message) {
@@ -122,9 +126,10 @@ TEST_F(HostileRequesterTest, AReadBeyondTheGrantEndsItsLaneAndReadsNothing) {
   entry.length_bytes = kBytes;
   memset(peer_.readable(), 0, kBytes);
   peer_.Read(entry);
-  EXPECT_TRUE(LaneEnds());
+  EXPECT_TRUE(ReadIsRefused());
   EXPECT_EQ(std::string(reinterpret_cast<char*>(peer_.readable()), kBytes), std::string(kBytes, '\0'));
-  EXPECT_EQ(Counted(Violation::kMemoryAccess), TestScheme() == "tcp" ? 1u : 0u);  // A NIC does not say it.
+  // A device may say so, too.
+  EXPECT_GE(Counted(Violation::kMemoryAccess), TestScheme() == "tcp" ? 1u : 0u);
 }
 
 TEST_F(HostileRequesterTest, AReadAfterTheCloseReadsNothing) {
@@ -136,7 +141,7 @@ TEST_F(HostileRequesterTest, AReadAfterTheCloseReadsNothing) {
   entry.length_bytes = 8;
   memset(peer_.readable(), 0, 8);
   peer_.Read(entry);
-  EXPECT_TRUE(LaneEnds());
+  EXPECT_TRUE(ReadIsRefused());
   EXPECT_EQ(peer_.readable()[0], 0);
 }
 
@@ -260,6 +265,7 @@ TEST_F(HostileOwnerTest, WhatOnlyARequesterSaysEndsTheLane) {
 TEST_F(HostileOwnerTest, AnRkeyThatIsNoneFailsTheOperationWithAReason) {
   peer_.Send(Encode(Message(Kind::kOpened, handle_)));
   EXPECT_TRUE(LaneEnds());
+  if (OverSiw()) GTEST_SKIP() << "siw reports a READ that the peer refuses as flushed";
   EXPECT_CODE(*read_.result, kFailedPrecondition);
   EXPECT_NE(Text(*read_.result).find("the owner refuses the memory"), std::string::npos) << *read_.result;
 }
