@@ -281,6 +281,33 @@ TEST_P(LaneTest, RevocationWaitsForNoOneAndLaterOperationsFail) {
   EXPECT_FALSE(owner_.gone.has_value());
 }
 
+TEST_P(LaneTest, ATicketBeyondTheMemoryByOneByteIsRefused) {
+  Dial();
+  EXPECT_CODE(Read(Open(Ticket(0, kBytes + 1)), 0, 8), kOutOfRange);
+  EXPECT_CODE(Read(Open(Ticket(1, kBytes)), 0, 8), kOutOfRange);
+  EXPECT_THAT(Read(Open(Ticket(8, kBytes - 8)), 0, 8), IsOk());
+}
+
+TEST_P(LaneTest, ALaneHasMemoryUntilItsLastGrantOnItHasEnded) {
+  Dial();
+  const uint32_t first = Open(Ticket(0, 64)), second = Open(Ticket(64, 64));
+  ASSERT_THAT(Read(first, 0, 8), IsOk());
+  ASSERT_THAT(Read(second, 0, 8), IsOk());
+  world_.OnClient([&] { lane_->Close(first); });
+  world_.Settle();
+  EXPECT_EQ(lender_->memory->lane_count(), 1u);
+  EXPECT_TRUE(RevokeAndTurn());
+  EXPECT_CODE(Read(second, 0, 8), kFailedPrecondition);
+}
+
+TEST_P(LaneTest, MemoryThatWasRevokedIsLentToNoLane) {
+  lender_->memory->Revoke();
+  const auto lane =
+      std::make_shared<LendingLane>(LendingLane{world_.server.runtime, world_.server.poller(), nullptr});
+  EXPECT_CODE(lender_->memory->Enter(lane).status(), kFailedPrecondition);
+  EXPECT_EQ(lender_->memory->lane_count(), 0u);
+}
+
 TEST_P(LaneTest, OperationsInFlightEndBeforeARevocation) {
   Dial();
   const uint32_t handle = Open(Ticket());
@@ -296,6 +323,20 @@ TEST_P(LaneTest, OperationsInFlightEndBeforeARevocation) {
     EXPECT_TRUE(read.result.ok() || absl::IsFailedPrecondition(read.result)) << read.result;
   }
   EXPECT_FALSE(owner_.gone.has_value()) << *owner_.gone;
+}
+
+TEST_P(LaneTest, AWriteThatARevocationCutsShortSaysThatItMayBeThere) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  Operation write;
+  Prepare(write, true, std::vector<std::pair<uint64_t, uint32_t>>(50 * Lane::kPostedMax, {0, 8}));
+  Start(write, handle);
+  world_.client.poller().PollOnce();
+  EXPECT_TRUE(RevokeAndTurn());
+  ASSERT_TRUE(write.done());
+  EXPECT_CODE(write.result, kFailedPrecondition);
+  EXPECT_NE(Text(write.result).find("may have been written"), std::string::npos) << write.result;
 }
 
 // The peer's poller does not run, so it gives nothing back.

@@ -165,7 +165,7 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
   for (LaneOperation* operation : ready) {
     if (operation->handle_ != number) continue;
     std::erase(ready_, operation);
-    operation->result_ = why;
+    operation->result_ = operation->EndedBy(why);
     if (operation->posted_ == operation->done_) waiting.push_back(operation);
   }
   // Those whose last pieces are posted may end well.
@@ -178,7 +178,7 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
     handles_.erase(number);
   }
   // Last: with an operation its ticket may go, and with that the handle.
-  for (LaneOperation* operation : waiting) Finish(*operation, why);
+  for (LaneOperation* operation : waiting) Finish(*operation, operation->EndedBy(why));
 }
 
 void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
@@ -288,7 +288,7 @@ void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
 
 absl::Status Lane::WhyNot(const LaneOperation& operation) const {
   if (!operation.result_.ok()) return operation.result_;
-  return absl::Status(why().code(), absl::StrCat(why().message(), operation.PartlyDone()));
+  return operation.EndedBy(why());
 }
 
 void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
@@ -309,16 +309,14 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
     const uint32_t number = operation.handle_;
     const bool was_posted = operation.posted_ > 0;
     Forget(operation);
-    Finish(operation, was_posted && operation.changes()
-                          ? absl::Status(why.code(), absl::StrCat(why.message(), operation.PartlyDone()))
-                          : why);
+    Finish(operation, operation.EndedBy(why));
     const auto found = handles_.find(number);
     if (!was_posted || found == handles_.end()) return;
     --found->second->in_flight;
     return CloseIfUnused(number, *found->second);
   }
   if (!operation.result_.ok()) return;
-  operation.result_ = absl::Status(why.code(), absl::StrCat(why.message(), operation.PartlyDone()));
+  operation.result_ = operation.EndedBy(why);
   End(
       absl::UnavailableError("another operation ended before its completion (its deadline passed, or it was "
                              "cancelled), which breaks the lane"));

@@ -44,6 +44,11 @@ absl::Status LaneOperation::FailedWith(fabric::CompletionStatus status) const {
                    fabric::Describe(status), ")", PartlyDone()));
 }
 
+absl::Status LaneOperation::EndedBy(const absl::Status& why) const {
+  if (posted_ == 0) return why;
+  return absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone()));
+}
+
 absl::Status LaneOperation::CheckAgainst(const LaneTicket& ticket) const {
   const uint8_t needed = is_atomic() ? kLaneAtomic : changes() ? kLaneWrite : kLaneRead;
   if ((ticket.access & needed) == 0) {

@@ -49,6 +49,8 @@ class LaneOperation {
               uint32_t rkey) const;
   // What it ends with when a work request of it has failed.
   absl::Status FailedWith(fabric::CompletionStatus status) const;
+  // What it ends with because of `why`, which says so if something of it was posted.
+  absl::Status EndedBy(const absl::Status& why) const;
   // For the text of an error, once something of it was posted.
   absl::string_view PartlyDone() const {
     return changes() ? "; it may have been written, in whole or in part" : "";

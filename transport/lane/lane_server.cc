@@ -232,9 +232,16 @@ void LaneServer::OnViolation(Violation violation, absl::string_view text) {
 void LaneServer::OnEnding() {
   poller().timers().Cancel(accept_timer_);
   poller().timers().Cancel(revoke_timer_);
+  // A queue pair that has grants is destroyed by a command of the device, for which the poller would wait.
+  for (auto& [number, handle] : handles_) {
+    if (handle.stage == Stage::kEnding) continue;
+    handle.stage = Stage::kEnding;
+    ++revoking_;
+    RevokeGrant(handle.rkey, number);
+  }
 }
 
-// Its grants have ended with the queue pair.
+// Those of its grants that are not revoked have ended with the queue pair.
 void LaneServer::OnGone() {
   as_lender_->lender = nullptr;
   LeaveAll();
