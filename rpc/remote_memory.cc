@@ -49,7 +49,7 @@ absl::Status CheckTicket(const transport::LaneTicket& ticket) {
 
 RemoteOperation::~RemoteOperation() {
   EndInChild();
-  if (call_ != nullptr) call_->Drop();
+  if (call_ != nullptr && !calls_back_) call_->Drop();
 }
 
 // The call is the parent's, and its locks may be held for good: leaked.
@@ -71,7 +71,10 @@ absl::Status RemoteOperation::Wait() {
 void RemoteOperation::Then(absl::AnyInvocable<void(const absl::Status&)> callback) {
   EndInChild();
   if (call_ == nullptr) return callback(failed_);
-  std::exchange(call_, nullptr)->Then(std::move(callback));
+  calls_back_ = true;
+  // Kept: the callback may destroy this.
+  const std::shared_ptr<internal::RemoteCall> call = call_;
+  call->Then(std::move(callback));
 }
 
 void RemoteOperation::Cancel() {

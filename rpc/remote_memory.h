@@ -89,7 +89,7 @@ class [[nodiscard]] RemoteOperation {
   // DeadlineExceeded, Cancelled: see above. A WRITE or an atomic may have happened then.
   // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
   // FailedPrecondition: the memory was revoked, or the ticket is of an earlier run of the server: a new one
-  // is needed. Unavailable: the connection was lost; the text says whether a WRITE may have happened.
+  // is needed. Unavailable: the connection was lost. The text of both says whether a WRITE may have happened.
   // ResourceExhausted: the pool has no memory, or the server no room; a later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
   // no bytes, another sum of lengths than the local memory has, or an atomic at no multiple of 8.
@@ -109,7 +109,7 @@ class [[nodiscard]] RemoteOperation {
   class Awaiter;
   Awaiter operator co_await();
 
-  // Makes the result Cancelled, unless it is there already. From any thread.
+  // Makes the result Cancelled, unless it is there already. After Then(), too. From any thread.
   void Cancel();
 
   // For RemoteMemory.
@@ -120,6 +120,7 @@ class [[nodiscard]] RemoteOperation {
   void EndInChild();
 
   std::shared_ptr<internal::RemoteCall> call_;  // Null: there is a result in `failed_`, or it was taken.
+  bool calls_back_ = false;                     // Then() was called, so that `call_` is for Cancel() only.
   absl::Status failed_;
 };
 

@@ -288,6 +288,15 @@ TEST_F(SharedMemoryTest, TicketsOfOneClientAreBounded) {
   EXPECT_THAT(Ask(Connect(), 0, 1, Access::kRead).status(), IsOk());
 }
 
+TEST_F(SharedMemoryTest, TheTicketsOfAClientThatIsGoneMakeRoomForItsHost) {
+  for (int clients = 0; clients < 4; ++clients) {
+    const auto channel = Connect();
+    for (uint64_t i = 0; i < 4096; ++i) ASSERT_THAT(Ask(channel, i, 1, Access::kRead).status(), IsOk());
+  }
+  const auto channel = Connect();
+  EXPECT_TRUE(Eventually([&] { return Ask(channel, 0, 1, Access::kRead).ok(); }));
+}
+
 TEST_F(SharedMemoryTest, NoClientReachesMemoryAfterItsRevocation) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
@@ -526,6 +535,19 @@ TEST_F(HeldServerTest, AnOperationThatIsDroppedLeavesItsMemoryAlone) {
   EXPECT_THAT(remote.Read(0, SpanOf(later)).Wait(), IsOk());
   EXPECT_EQ(bytes, "untouchd");
   EXPECT_EQ(buffer->data()[0], 'z');
+}
+
+TEST_F(HeldServerTest, AnOperationWithACallbackCanBeCancelled) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  Hold(channel);
+  Box<absl::Status> results;
+  RemoteOperation read = remote.Read(0, SpanOf(bytes), {.timeout = absl::InfiniteDuration()});
+  read.Then([&](const absl::Status& status) { results.Put(status); });
+  read.Cancel();
+  EXPECT_THAT(results.Take(), HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndTheResultIsOneOfBoth) {
