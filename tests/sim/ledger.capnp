@@ -3,6 +3,7 @@
 
 using Cxx = import "/capnp/c++.capnp";
 using Hawser = import "/hawser/annotations.capnp";
+using Memory = import "/hawser/rpc/memory.capnp";
 $Cxx.namespace("hawser::sim::ledger");
 
 struct Entry {
@@ -18,6 +19,8 @@ interface Ledger {
   look @1 Entry -> Entry $Hawser.idempotent;
   watch @2 (watch :UInt64) -> (revision :UInt64);
   # The server sends each revision after the returned one to the caller's Watcher.
+  grant @3 (memory :UInt64, offset :UInt64, length :UInt64, access :UInt8) -> (ticket :Memory.Ticket);
+  # Part of the memory with that number.
 }
 
 interface Watcher {

@@ -119,6 +119,9 @@ class Network final : public transport::Environment {
   // event, or to `until_ns` if that is earlier.
   std::function<void(int64_t until_ns)> step;
 
+  // A NIC has read or written memory that is granted to a peer. Called with the lock. Empty: not reported.
+  std::function<void(const uint8_t* address, size_t length_bytes, bool writes)> on_peer_access;
+
   // Outlives the network. nullptr: events are not reported.
   History* history = nullptr;
 
@@ -140,6 +143,9 @@ class Network final : public transport::Environment {
   bool IsOn(int host) const { return off_.count(host) == 0; }
   void Violation(absl::string_view what);
   void Note(int host, absl::string_view what);
+  void NotePeerAccess(const uint8_t* address, size_t length_bytes, bool writes) {
+    if (on_peer_access) on_peer_access(address, length_bytes, writes);
+  }
 
   uint32_t AddQueuePair(SimQueuePair* queue_pair);
   void RemoveQueuePair(uint32_t qp_num) { queue_pairs_.erase(qp_num); }

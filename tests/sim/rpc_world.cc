@@ -13,6 +13,7 @@
 #include "hawser/rpc/server.h"
 #include "hawser/tests/sim/call_record.h"
 #include "hawser/tests/sim/channel_record.h"
+#include "hawser/tests/sim/one_sided_work.h"
 #include "hawser/tests/sim/replay.h"
 #include "hawser/tests/sim/watches.h"
 #include "hawser/tests/testing/detached.h"
@@ -28,12 +29,13 @@ constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kChannelsPerClient = 3;
 constexpr int kHoardCalls = 12;                    // Calls on each channel.
+constexpr int kOneSidedSteps = 3;                  // In each step.
 constexpr size_t kHoardBytes = 600'000;            // The size of each call.
 constexpr int64_t kShutdownSlackNs = 2 * kSecond;  // Time to close connections after the deadline.
 
 class RpcWorld;
 
-constexpr uint64_t kIdentitySeed = 0x1d, kConnectionsSeed = 0xc0;
+constexpr uint64_t kIdentitySeed = 0x1d, kConnectionsSeed = 0xc0, kOneSidedSeed = 0x15;
 
 // The identities of a world: that of the server, then those of channels. The same ones for all worlds.
 class Identities {
@@ -75,6 +77,8 @@ class LedgerImpl final : public ledger::LedgerService {
                     ledger::Entry::Builder reply) override;
   absl::Status Watch(ServerContext& context, ledger::Ledger::WatchParams::Reader request,
                      ledger::Ledger::WatchResults::Builder reply) override;
+  absl::Status Grant(ServerContext& context, ledger::Ledger::GrantParams::Reader request,
+                     ledger::Ledger::GrantResults::Builder reply) override;
 
  private:
   RpcWorld& world_;
@@ -93,6 +97,13 @@ class RpcWorld final : public World {
       for (const auto& one : Identities::All()) network().SetIdentity(one.context.get(), one.identity);
     }
     SetClientPollers(connections_dice_.Chance(0.5) ? 2 : 1);
+    if (Dice(options.seed ^ kOneSidedSeed).Chance(0.5)) {
+      one_sided_ = std::make_unique<OneSidedWork>(*this, options.seed, [this](const auto& what) {
+        const bool blocked = std::exchange(blocked_, true);
+        what();
+        blocked_ = blocked;
+      });
+    }
     StartAll();
   }
 
@@ -107,6 +118,11 @@ class RpcWorld final : public World {
   // ---- The handlers
   absl::Status Handle(ServerContext& context, ledger::Entry::Reader request, ledger::Entry::Builder reply);
   absl::Status HandleWatch(ServerContext& context, uint64_t id, uint64_t* revision);
+  absl::Status HandleGrant(ServerContext& context, ledger::Ledger::GrantParams::Reader request,
+                           ledger::Ledger::GrantResults::Builder reply) {
+    ++process_->runs;
+    return one_sided_->Serve(context, request, reply);
+  }
 
  private:
   // ---- Hosts
@@ -146,6 +162,7 @@ class RpcWorld final : public World {
       return Broken(added.ToString());
     }
     watches_.OnServerUp(process->life);
+    if (one_sided_ != nullptr) one_sided_->OnServerUp(process->life);
     process_ = std::move(process);  // Clients may call it before Listen() has returned.
     if (const auto listening = process_->server->Listen(kUri); !listening.ok()) {
       Note(kServer, absl::StrCat("cannot listen: ", listening.status().ToString()));
@@ -158,10 +175,12 @@ class RpcWorld final : public World {
     blocked_ = true;
     process_->stopping = true;
     watches_.OnServerDown();
+    if (one_sided_ != nullptr) one_sided_->OnServerEnding();
     for (Execution& run : runs_) {
       if (run.server_life == process_->life && run.end == Execution::End::kRunning) Drop(run);
     }
     process_->server.reset();
+    if (one_sided_ != nullptr) one_sided_->OnServerEnded();
     process_.reset();
     blocked_ = false;
   }
@@ -186,6 +205,7 @@ class RpcWorld final : public World {
       if (process_ != nullptr) StopServer();
     } else {
       for (CallRecord* call : open_calls_) call->abandoned |= call->host == host;
+      if (one_sided_ != nullptr) one_sided_->OnPowerOff(host);
       for (ChannelRecord& channel : channels_) {
         if (channel.host != host) continue;
         for (const auto& each : channel.cores) {
@@ -210,6 +230,7 @@ class RpcWorld final : public World {
 
   void Step() {
     if (!blocked_) StartAll();
+    for (int i = 0; one_sided_ != nullptr && i < kOneSidedSteps; ++i) one_sided_->Step(OneSidedProcesses());
     if (with_identities_ && identity_dice_.Chance(0.05)) StealSomething();
     if (StallsNow()) return StallSomebody();
     if (TricklesNow()) return Trickle(AnyClient());
@@ -229,6 +250,11 @@ class RpcWorld final : public World {
     if (what < 985) return process_ != nullptr && !stalled(kServer) ? DrainServer() : void();
     const int host = AnyHost();
     network().IsOn(host) ? PowerOff(host) : network().SwitchOn(host);
+  }
+
+  OneSidedWork::Processes OneSidedProcesses() {
+    const bool up = process_ != nullptr && !process_->stopping && !stalled(kServer);
+    return {.server = up ? process_->server.get() : nullptr, .channels = Channels(), .may_wait = !blocked_};
   }
 
   // The network has read what a client said when it connected over RDMA. A host says it again, as it was or
@@ -438,6 +464,7 @@ class RpcWorld final : public World {
   }
 
   void CheckTurn() override {
+    if (one_sided_ != nullptr) one_sided_->CheckTurn();
     for (size_t i = 0; i < open_calls_.size();) {
       CallRecord& call = *open_calls_[i];
       if (call.ends == 0 && now_ns() > std::max(call.deadline_ns, excused_until_ns(call.host)) + kMs &&
@@ -527,15 +554,17 @@ class RpcWorld final : public World {
       Broken(absl::StrCat(process_->runs, " calls were run, and the server says ", stats.calls_total));
     }
     // Each channel has one or several forward connections, and a reverse one if it offers a service. Calls in
-    // flight keep a released channel connected.
-    uint64_t connections = 0;
+    // flight keep a released channel connected. One that reaches memory has a lane, until that breaks.
+    uint64_t connections = 0, lanes_max = 0;
     for (const ChannelRecord& channel : channels_) {
       for (const auto& each : channel.cores) {
         const auto core = each.lock();
-        if (core != nullptr && !core->closed()) connections += channel.watcher == nullptr ? 1 : 2;
+        if (core == nullptr || core->closed()) continue;
+        connections += channel.watcher == nullptr ? 1 : 2;
+        if (one_sided_ != nullptr) ++lanes_max;
       }
     }
-    if (stats.connections != connections) {
+    if (stats.connections < connections || stats.connections > connections + lanes_max) {
       Broken(absl::StrCat("the server has ", stats.connections, " connections, its clients ", connections));
     }
     watches_.Check();
@@ -547,10 +576,12 @@ class RpcWorld final : public World {
     for (Execution& run : runs_) FinishRun(run);
     for (int host = kServer + 1; host <= host_count(); ++host) Connect(host);
     RunFor(kSecond);
+    if (one_sided_ != nullptr) one_sided_->AskOnGoodDay(OneSidedProcesses());
     for (ChannelRecord* channel : Channels()) {
       for (const size_t bytes : {64, 300'000, 64}) Demand(*channel, bytes);
     }
     RunFor(kSecond);
+    if (one_sided_ != nullptr) one_sided_->ReachOnGoodDay();
     for (int i = 0; i < 40; ++i) {  // More than any queue holds.
       for (ChannelRecord* channel : Channels()) Demand(*channel, 64);
       if (i % 10 == 0) watches_.Change();
@@ -560,6 +591,7 @@ class RpcWorld final : public World {
     for (const CallRecord* call : open_calls_) {
       if (call->demanded) Broken(absl::StrCat("on a good day call ", call->id, " has no end"));
     }
+    if (one_sided_ != nullptr) one_sided_->CheckGoodDay();
     watches_.Check();
   }
 
@@ -573,6 +605,7 @@ class RpcWorld final : public World {
   }
 
   void CheckEnd() {
+    if (one_sided_ != nullptr) one_sided_->DropTickets();
     for (ChannelRecord* channel : Channels()) Close(*channel);
     RunFor(2 * kSecond);
     const ServerStats stats = process_->server->stats();
@@ -586,6 +619,7 @@ class RpcWorld final : public World {
     }
     StopServer();
     RunFor(kSecond);
+    if (one_sided_ != nullptr) one_sided_->CheckEnd();
     for (const CallRecord& call : calls_) {
       if (call.ends != 1 && !call.abandoned)
         Broken(absl::StrCat("call ", call.id, " ended ", call.ends, " times"));
@@ -597,6 +631,7 @@ class RpcWorld final : public World {
     for (ChannelRecord& channel : channels_) channel.channel.reset();
     for (CallRecord& call : calls_) call.pending.reset();
     if (process_ != nullptr) StopServer();
+    if (one_sided_ != nullptr) one_sided_->Dismantle();
     for (int host = kServer; host <= host_count(); ++host) DropRuntime(host);
   }
 
@@ -614,6 +649,7 @@ class RpcWorld final : public World {
   std::vector<CallRecord*> open_calls_;
   std::deque<Execution> runs_;
   Watches watches_{*this};
+  std::unique_ptr<OneSidedWork> one_sided_;  // Null: this world has none.
 };
 
 // ---- The handlers
@@ -692,6 +728,10 @@ absl::Status LedgerImpl::Watch(ServerContext& context, ledger::Ledger::WatchPara
   absl::Status status = world_.HandleWatch(context, request.getWatch(), &revision);
   reply.setRevision(revision);
   return status;
+}
+absl::Status LedgerImpl::Grant(ServerContext& context, ledger::Ledger::GrantParams::Reader request,
+                               ledger::Ledger::GrantResults::Builder reply) {
+  return world_.HandleGrant(context, request, reply);
 }
 }  // namespace
 

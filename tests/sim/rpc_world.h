@@ -16,6 +16,7 @@ namespace hawser::sim {
 //  - A call that is not idempotent ran once if it was answered, at most once if not, and not at all if its
 //    Status says that it was not sent.
 //  - Handlers are notified when their callers stop waiting.
+//  - One-sided operations keep the rules of one_sided_work.h.
 //  - Each watcher gets every revision in order, or its channel reports a loss.
 //  - A server shuts down in time.
 //  - Channels reconnect by themselves.

@@ -67,6 +67,7 @@ void SimResponder::WritePart(uint64_t number, size_t offset, size_t length_bytes
   if (uint8_t* const memory = StillGranted(*answer, Access::kWrite); memory != nullptr) {
     qp_.network().memory_guard().FabricWrites(memory + offset, answer->packet.data.data() + offset,
                                               length_bytes, 0);
+    qp_.network().NotePeerAccess(memory + offset, length_bytes, /*writes=*/true);
   }
   --answer->parts;
   --landing_;
@@ -93,6 +94,7 @@ void SimResponder::ReadPart(uint64_t number, size_t offset, size_t length_bytes)
   if (answer == nullptr) return;
   if (const uint8_t* const memory = StillGranted(*answer, Access::kRead); memory != nullptr) {
     std::memcpy(answer->data.data() + offset, memory + offset, length_bytes);
+    qp_.network().NotePeerAccess(memory + offset, length_bytes, /*writes=*/false);
   }
   --answer->parts;
   AnswerInOrder();
@@ -117,6 +119,7 @@ void SimResponder::ReadWord(uint64_t number, int64_t duration_ns) {
     return AnswerInOrder();
   }
   answer->data.assign(memory, memory + kWordBytes);
+  qp_.network().NotePeerAccess(memory, kWordBytes, /*writes=*/false);
   if (duration_ns == 0) return WriteWord(number);
   Later(duration_ns, [number](SimResponder& self) { self.WriteWord(number); });
 }
@@ -133,6 +136,7 @@ void SimResponder::WriteWord(uint64_t number) {
       memory != nullptr && (!swaps || word == packet.compare_add)) {
     qp_.network().memory_guard().FabricWrites(memory, reinterpret_cast<const uint8_t*>(&after), kWordBytes,
                                               0);
+    qp_.network().NotePeerAccess(memory, kWordBytes, /*writes=*/true);
   }
   answer->parts = 0;
   AnswerInOrder();

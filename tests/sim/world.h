@@ -52,6 +52,15 @@ class World {
   void AtOn(int host, int64_t when_ns, std::function<void()> what);
   void Broken(absl::string_view rule);
   void Note(int host, absl::string_view what);
+  bool stalled(int host) const { return stalled_.count(host) != 0; }
+  // No host could keep a deadline before this time, because the clock jumped over it.
+  int64_t excused_until_ns() const { return jumped_at_ns_; }
+  // The same for the process on `host`, which may have been stalled, too.
+  int64_t excused_until_ns(int host) const;
+  // See Network::on_peer_access.
+  void OnPeerAccess(std::function<void(const uint8_t* address, size_t length_bytes, bool writes)> callback) {
+    network_.on_peer_access = std::move(callback);
+  }
 
  protected:
   // Makes host 1, the server, and up to `clients_max` others. Half of the worlds have each fault, because
@@ -99,7 +108,6 @@ class World {
   bool HoardsNow() { return bad_dice_.Chance(network_.faults().hoards); }
   // Stops the process: the world does not poll it, and runs no thread of it.
   void Stall(int host);
-  bool stalled(int host) const { return stalled_.count(host) != 0; }
   void Resume(int host);
   void Trickle(int host);
   void StopServingReads(int host);
@@ -109,10 +117,6 @@ class World {
   void RunFor(int64_t ns);
   // Moves the clock far ahead, so that every host is late.
   void JumpClock();
-  // No host could keep a deadline before this time, because the clock jumped over it.
-  int64_t excused_until_ns() const { return jumped_at_ns_; }
-  // The same for the process on `host`, which may have been stalled, too.
-  int64_t excused_until_ns(int host) const;
 
   // ---- Rules
 
