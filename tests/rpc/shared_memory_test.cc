@@ -516,6 +516,23 @@ TEST_F(HeldServerTest, ACancelledOperationEndsTheOthersOfItsLaneAndNoCall) {
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk()) << "the session has not gone on";
 }
 
+// The server has not answered for its ticket, so that nothing of it was posted.
+TEST_F(HeldServerTest, AnOperationOfWhichNothingWasPostedGoesOnOverTheNextLane) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel), other = Reach(channel, 64, 64);
+  std::string bytes(8, '\0'), others(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  Hold(channel);
+  RemoteOperation cancelled = remote.Read(0, SpanOf(bytes), {.timeout = absl::InfiniteDuration()});
+  RemoteOperation waits = other.Read(0, SpanOf(others), {.timeout = absl::InfiniteDuration()});
+  for (int i = 0; i < 2; ++i) internal::RunAndWait(channel->sender()->poller(), [] {});
+  cancelled.Cancel();
+  EXPECT_THAT(cancelled.Wait(), HasCode(absl::StatusCode::kCancelled));
+  let_go_ = true;
+  EXPECT_THAT(waits.Wait(), IsOk());
+  EXPECT_EQ(others, Expected(64, 8));
+}
+
 TEST_F(HeldServerTest, AnOperationThatIsDroppedLeavesItsMemoryAlone) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
