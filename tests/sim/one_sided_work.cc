@@ -17,15 +17,12 @@ using Kind = OneSidedAccess::Kind;
 using Wrong = OneSidedAccess::Wrong;
 
 constexpr uint64_t kSeed = 0x1de5;
-constexpr size_t kRegionsMax = 3;
 constexpr size_t kTicketsPerHost = 6;
 constexpr int64_t kDefaultTimeoutNs = 10 * kSecond;
 // After its deadline an operation ends once its NIC has flushed it.
 constexpr int64_t kFlushSlackNs = 500 * kMs;
 // Longer than any NIC here takes to flush.
 constexpr int64_t kWatchAfterNs = 30 * kMs;
-// What a client may take to give revoked memory back, and its lane to end after that.
-constexpr int64_t kRevocationNs = 3 * kSecond;
 
 constexpr uint8_t kRead = static_cast<uint8_t>(hawser::Access::kRead);
 constexpr uint8_t kWrite = static_cast<uint8_t>(hawser::Access::kWrite);
@@ -37,15 +34,7 @@ uint8_t RightFor(Kind kind) { return kind == Kind::kRead ? kRead : kind == Kind:
 
 OneSidedWork::OneSidedWork(World& world, uint64_t seed,
                            std::function<void(const std::function<void()>&)> wait)
-    : world_(world), dice_(seed ^ kSeed), wait_(std::move(wait)) {
-  world_.OnPeerAccess([this](const uint8_t* address, size_t length_bytes, bool writes) {
-    // The newest has the memory, if an earlier one was unmapped.
-    const auto found = std::find_if(regions_.rbegin(), regions_.rend(), [&](const OneSidedRegion& region) {
-      return region.Has(address, length_bytes);
-    });
-    if (found != regions_.rend()) Check(found->OnAccess(address, length_bytes, writes));
-  });
-}
+    : world_(world), dice_(seed ^ kSeed), owner_(world, dice_, std::move(wait)) {}
 
 void OneSidedWork::Step(const Processes& processes) {
   const int64_t what = dice_.Between(0, 99);
@@ -57,113 +46,22 @@ void OneSidedWork::Step(const Processes& processes) {
   if (what < 82) return CancelSomething();
   if (what < 84) return DropSomeTicket();
   if (processes.server == nullptr) return;
-  if (what < 91) return OwnerWrites();
-  if (what < 96) return Share(*processes.server);
+  if (what < 91) return owner_.Write();
+  if (what < 96) return owner_.Share(*processes.server, /*must=*/false);
   if (processes.may_wait) Revoke();
 }
 
-// ---- The server
-
-std::vector<OneSidedRegion*> OneSidedWork::Regions() {
-  std::vector<OneSidedRegion*> all;
-  for (OneSidedRegion& region : regions_) {
-    if (region.server_life() == server_life_ && !region.refused) all.push_back(&region);
-  }
-  return all;
-}
-
-void OneSidedWork::Share(Server& server) {
-  if (Regions().size() >= kRegionsMax) return;
-  std::vector<uint8_t> own;
-  if (dice_.Chance(0.5)) own.assign(OneSidedRegion::kBytes, 0);
-  absl::StatusOr<SharedMemory> memory =
-      own.empty() ? server.Share(OneSidedRegion::kBytes) : server.Share(absl::MakeSpan(own));
-  if (!memory.ok()) {
-    if (good_day_ || !absl::IsResourceExhausted(memory.status())) {
-      world_.Broken(absl::StrCat("no shared memory: ", memory.status().ToString()));
-    }
-    return;
-  }
-  world_.Note(World::kServer, absl::StrCat("shares memory ", regions_.size() + 1));
-  regions_.emplace_back(regions_.size() + 1, server_life_, std::move(own), *std::move(memory));
-}
-
-void OneSidedWork::OwnerWrites() {
-  const std::vector<OneSidedRegion*> all = Regions();
-  if (all.empty()) return;
-  const auto from = static_cast<size_t>(dice_.Between(OneSidedRegion::kDataFrom, OneSidedRegion::kBytes - 1));
-  const auto count = static_cast<size_t>(
-      dice_.Between(1, std::min<int64_t>(600, static_cast<int64_t>(OneSidedRegion::kBytes - from))));
-  std::vector<uint8_t> bytes(count);
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(dice_.Next() >> 32);
-  AnyOf(all)->OwnerWrites(from, bytes);
-}
-
+// With operations in flight, now and then.
 void OneSidedWork::Revoke() {
-  const std::vector<OneSidedRegion*> all = Regions();
+  const std::vector<OneSidedRegion*> all = owner_.Regions();
   if (all.empty()) return;
   OneSidedRegion& region = *AnyOf(all);
-  if (dice_.Chance(0.5)) {  // With operations in flight.
+  if (dice_.Chance(0.5)) {
     for (OneSidedTicket* ticket : Tickets()) {
       if (ticket->region == &region) OperateOn(*ticket);
     }
   }
-  if (dice_.Chance(0.3)) {
-    wait_([&] { Destroy(region); });
-    return;
-  }
-  world_.Note(World::kServer, absl::StrCat("revokes memory ", region.id()));
-  region.refused = true;
-  const int64_t begun_ns = world_.now_ns();
-  wait_([&] {
-    if (const absl::Status revoked = region.memory()->Revoke(); !revoked.ok()) {
-      world_.Broken(revoked.ToString());
-    }
-  });
-  region.unreachable = true;
-  world_.Note(World::kServer, absl::StrCat("has revoked memory ", region.id()));
-  if (world_.now_ns() > std::max(begun_ns, world_.excused_until_ns(World::kServer)) + kRevocationNs) {
-    world_.Broken(absl::StrCat("a revocation took ", world_.now_ns() - begun_ns, " ns"));
-  }
-}
-
-// For memory of the program's own the destructor waits.
-void OneSidedWork::Destroy(OneSidedRegion& region) {
-  world_.Note(World::kServer, absl::StrCat("destroys memory ", region.id()));
-  region.refused = true;
-  region.memory().reset();
-  if (region.is_own()) region.unreachable = true;
-}
-
-absl::Status OneSidedWork::Serve(ServerContext& context, ledger::Ledger::GrantParams::Reader request,
-                                 ledger::Ledger::GrantResults::Builder reply) {
-  OneSidedRegion& region = regions_[request.getMemory() - 1];
-  if (!region.memory().has_value()) return absl::FailedPreconditionError("it was destroyed");
-  const uint64_t offset = request.getOffset(), length = request.getLength();
-  const absl::Status granted = context.Grant(
-      *region.memory(),
-      {.offset = offset, .length = length, .access = static_cast<hawser::Access>(request.getAccess())},
-      reply.initTicket());
-  const bool exists = offset + length <= OneSidedRegion::kBytes;
-  // Memory of an earlier life of the server is none that this one can grant.
-  if (granted.ok() && (!exists || region.unreachable || region.server_life() != server_life_)) {
-    world_.Broken(
-        absl::StrCat("memory ", region.id(), " is granted, and cannot be: ", length, " bytes at ", offset));
-  }
-  return granted;
-}
-
-void OneSidedWork::OnServerEnding() {
-  for (OneSidedRegion& region : regions_) {
-    if (region.memory().has_value() && dice_.Chance(0.3)) Destroy(region);
-  }
-}
-
-void OneSidedWork::OnServerEnded() {
-  for (OneSidedRegion& region : regions_) {
-    region.refused = region.unreachable = true;
-    if (region.memory().has_value() && dice_.Chance(0.5)) Destroy(region);
-  }
+  owner_.Revoke(region);
 }
 
 // ---- Tickets
@@ -183,7 +81,7 @@ std::vector<OneSidedTicket*> OneSidedWork::Tickets() {
 }
 
 void OneSidedWork::Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>& all) {
-  const std::vector<OneSidedRegion*> regions = Regions();
+  const std::vector<OneSidedRegion*> regions = owner_.Regions();
   const auto has = std::count_if(tickets_.begin(), tickets_.end(), [&](const OneSidedTicket& ticket) {
     return ticket.remote.has_value() && ticket.channel->host == channel.host;
   });
@@ -426,7 +324,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
     return;
   }
   OneSidedRegion& region = *access.ticket->region;
-  Check(access.CheckStatus(status, server_life_, world_.now_ns()));
+  Check(access.CheckStatus(status, owner_.life(), world_.now_ns()));
   if (status.ok() && access.kind == Kind::kRead) Check(region.CheckRead(access));
   Check(region.End(access, access.Happened(status)));
   if (status.ok() && access.kind == Kind::kCompareSwap) {
@@ -495,16 +393,14 @@ void OneSidedWork::CheckTurn() {
 
 void OneSidedWork::AskOnGoodDay(const Processes& processes) {
   good_day_ = true;
-  for (OneSidedRegion& region : regions_) {
-    if (region.memory().has_value()) Destroy(region);
-  }
-  Share(*processes.server);
+  owner_.DestroyAll();
+  owner_.Share(*processes.server, /*must=*/true);
   for (ChannelRecord* channel : processes.channels) Ask(*channel, processes.channels);
 }
 
 void OneSidedWork::ReachOnGoodDay() {
   for (OneSidedTicket* ticket : Tickets()) {
-    if (ticket->region != &regions_.back()) continue;
+    if (ticket->region->refused) continue;
     for (int i = 0; i < 6; ++i) {
       Access access;
       access.ticket = ticket;
@@ -535,14 +431,13 @@ void OneSidedWork::CheckEnd() {
     access.ReleaseMemory();
   }
   open_.clear();
-  for (const OneSidedRegion& region : regions_) Check(region.CheckContent());
-  for (OneSidedRegion& region : regions_) region.memory().reset();
+  owner_.CheckEnd();
 }
 
 void OneSidedWork::Dismantle() {
   DropTickets();
   for (Access& access : accesses_) access.pending.reset();
-  for (OneSidedRegion& region : regions_) region.memory().reset();
+  owner_.Dismantle();
   for (Access& access : accesses_) access.ReleaseMemory();
 }
 

@@ -14,6 +14,7 @@
 #include "hawser/tests/sim/channel_record.h"
 #include "hawser/tests/sim/dice.h"
 #include "hawser/tests/sim/one_sided_access.h"
+#include "hawser/tests/sim/one_sided_owner.h"
 #include "hawser/tests/sim/one_sided_region.h"
 #include "hawser/tests/sim/world.h"
 #include "tests/sim/ledger.rpc.h"
@@ -49,13 +50,15 @@ class OneSidedWork {
   void Step(const Processes& processes);
   // The server answers a request for a ticket.
   absl::Status Serve(ServerContext& context, ledger::Ledger::GrantParams::Reader request,
-                     ledger::Ledger::GrantResults::Builder reply);
+                     ledger::Ledger::GrantResults::Builder reply) {
+    return owner_.Serve(context, request, reply);
+  }
 
   // A server is up, in its life number `life`.
-  void OnServerUp(uint64_t life) { server_life_ = life; }
+  void OnServerUp(uint64_t life) { owner_.OnServerUp(life); }
   // It is about to end, where code may wait; it has ended.
-  void OnServerEnding();
-  void OnServerEnded();
+  void OnServerEnding() { owner_.OnServerEnding(); }
+  void OnServerEnded() { owner_.OnServerEnded(); }
   // A host loses its power.
   void OnPowerOff(int host);
   // Called after each turn of the world.
@@ -73,13 +76,7 @@ class OneSidedWork {
   void Dismantle();
 
  private:
-  void Share(Server& server);
-  void OwnerWrites();
   void Revoke();
-  void Destroy(OneSidedRegion& region);
-  // Of this life of the server, which clients may be given.
-  std::vector<OneSidedRegion*> Regions();
-
   void Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>& all);
   void OnTicket(OneSidedTicket& ticket, std::shared_ptr<Channel> channel, memory::Ticket::Reader reader);
   void DropSomeTicket();
@@ -107,10 +104,8 @@ class OneSidedWork {
 
   World& world_;
   Dice dice_;  // Its own, so that worlds without one-sided memory do not change.
-  const std::function<void(const std::function<void()>&)> wait_;
-  uint64_t server_life_ = 0;
+  OneSidedOwner owner_;
   bool good_day_ = false;
-  std::deque<OneSidedRegion> regions_;  // In the order of their ids, from 1.
   std::deque<OneSidedTicket> tickets_;
   std::deque<Access> accesses_;  // In the order of their ids, from 1.
   std::vector<Access*> open_;    // That have not ended, or whose memory is still watched.
