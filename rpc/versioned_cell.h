@@ -1,6 +1,19 @@
 #ifndef HAWSER_RPC_VERSIONED_CELL_H_
 #define HAWSER_RPC_VERSIONED_CELL_H_
 
+// Reads a value that its owner changes meanwhile:
+//
+//   std::vector<uint8_t> cell(hawser::VersionedCell::CellBytes(kRowBytes));
+//   std::vector<uint8_t> row(kRowBytes);
+//   for (int reads = 0; reads < 100; ++reads) {
+//     absl::Status read = table.Read(0, absl::MakeSpan(cell)).Wait();
+//     if (!read.ok()) return read;
+//     if (hawser::VersionedCell::Decode(cell, absl::MakeSpan(row)).has_value()) {
+//       return std::string(row.begin(), row.end());
+//     }
+//   }
+//   return absl::AbortedError("the row has changed each time that it was read");
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,14 +24,6 @@ namespace hawser {
 
 // A value in memory that clients READ while its owner changes it. What one READ of the whole cell brings is
 // one version of the value, or is seen not to be; then the client READs again.
-//   // The owner, in a SharedMemory:
-//   hawser::VersionedCell cell(table->bytes().first(hawser::VersionedCell::CellBytes(100)));
-//   cell.Write(value);
-//   // A client, that has the ticket of these bytes:
-//   absl::Status read = remote.Read(0, bytes).Wait();
-//   if (!read.ok()) return read;
-//   std::optional<uint64_t> version = hawser::VersionedCell::Decode(bytes, value);
-//   if (!version.has_value()) ...  // The owner was writing: READ again.
 //
 // A READ copies the words of a cell in any order, at different times. A version at both ends would not show a
 // mixture in between, so each word shows its version. A cell is an array of 64-bit words, little-endian:
