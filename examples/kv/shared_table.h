@@ -28,7 +28,7 @@ namespace kv {
 class SharedTable {
  public:
   static constexpr size_t kBucketBytes = 1024;
-  static constexpr size_t kSmallMax = 256;       // A value that is in the bucket: one READ brings it.
+  static constexpr size_t kSmallMax = 256;              // A value that is in the bucket: one READ brings it.
   static constexpr size_t kBlockMax = TABLE_BYTES_MAX;  // A call READs a larger one as well.
   static constexpr size_t kMemoryMin = 1 << 20;
 
