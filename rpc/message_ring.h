@@ -1,6 +1,20 @@
 #ifndef HAWSER_RPC_MESSAGE_RING_H_
 #define HAWSER_RPC_MESSAGE_RING_H_
 
+// Messages in memory of a server, which a client WRITEs and the server polls:
+//
+//   absl::StatusOr<hawser::SharedMemory> memory = server.Share(64 << 10);
+//   if (!memory.ok()) return memory.status();
+//   absl::StatusOr<hawser::MessageRing> ring = hawser::MessageRing::Create(memory->bytes());
+//   if (!ring.ok()) return ring.status();
+//   tickets.Lend(*std::move(memory));  // Its handler grants kReadWrite, to one client. In that client:
+//   auto opened = TablesStub(channel).Open().Send().Wait();
+//   if (!opened.ok()) return opened.status();
+//   hawser::RemoteRing remote(hawser::RemoteMemory(channel, (*opened)->getTable()));
+//   absl::Status sent = remote.Send("a message");
+//   if (!sent.ok()) return sent;
+//   absl::StatusOr<bool> came = ring->Receive(message);  // Of the server, whenever it likes.
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,15 +28,6 @@
 
 // A ring of messages in memory of a server: one client WRITEs them, and the server polls. No handler runs,
 // and over RDMA no thread of the server's until it looks.
-//   absl::StatusOr<hawser::SharedMemory> memory = server.Share(64 << 10);
-//   absl::StatusOr<hawser::MessageRing> ring = hawser::MessageRing::Create(memory->bytes());
-//   ... in a handler:
-//   return context.Grant(*memory, {.access = hawser::Access::kReadWrite}, reply.initTicket());
-//   ... whenever the server likes:
-//   absl::StatusOr<bool> came = ring->Receive(message);
-// The client:
-//   hawser::RemoteRing ring(hawser::RemoteMemory(channel, (*reply)->getTicket()));
-//   absl::Status sent = ring.Send("a message");
 //
 // The bytes of a WRITE arrive in any order, and those of one WRITE between those of another. So nothing that
 // is written behind a message says that the message is there: each byte says it of itself. It carries 7 bits
