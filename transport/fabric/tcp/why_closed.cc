@@ -17,7 +17,7 @@ absl::Status WhyClosed(const TcpQueuePairLife& life, const Stream& stream, const
         absl::StrCat("peer ", life.Peer(), " closed the connection, and says why: ", farewell));
   }
   if (stream.tls() != nullptr &&
-      (ViolationOf(stream.tls()->error()).has_value() || reader.error() == EPROTO)) {
+      (hawser::ViolationOf(stream.tls()->error()).has_value() || reader.error() == EPROTO)) {
     const absl::Status& why = stream.tls()->error();
     absl::Status status(why.code(), absl::StrCat("peer ", life.Peer(), ": ", why.message()));
     CopyViolation(why, status);
