@@ -9,6 +9,7 @@
 #include "hawser/rpc/client/carried_calls.h"
 #include "hawser/rpc/client/connection_group.h"
 #include "hawser/rpc/client/outgoing_calls.h"
+#include "hawser/rpc/client/remote_lane.h"
 #include "hawser/rpc/serving/serving.h"
 #include "hawser/rpc/status.h"
 #include "hawser/transport/log/peer_log.h"
@@ -298,7 +299,11 @@ void ChannelCore::OnCallNotRun(transport::Connection& connection) {
 void ChannelCore::OnLinkLost(Link& link, const absl::Status& why) {
   poller_.AssertHeld();
   if (&link != link_.get()) return;
-  if (dials_) return Lose(link, why);
+  if (dials_) {
+    const transport::SessionToken session = link.session();
+    Lose(link, why);
+    return RemoteLane::OnSessionEnded(*this, session, why);
+  }
   CloseNow(absl::UnavailableError(absl::StrCat("the client is gone: ", absl::string_view(why.message()))));
 }
 
@@ -318,6 +323,8 @@ void ChannelCore::Lose(Link& link, const absl::Status& why) {
 
 void ChannelCore::OnLinkEnded(Link& link) {
   poller_.AssertHeld();
+  // Of a server that was shutting down.
+  if (dials_) RemoteLane::OnSessionEnded(*this, link.session(), absl::UnavailableError("it was drained"));
   retired_.Remove(link);
   ReleaseSelf();
 }

@@ -24,6 +24,7 @@ constexpr int kTriesMax = 4;
 
 // The RemoteLane of each channel. A channel itself has no room for it.
 struct Table {
+  std::atomic<bool> used{false};  // There was one.
   absl::Mutex mutex;
   absl::flat_hash_map<const ChannelCore*, std::weak_ptr<RemoteLane>> lanes ABSL_GUARDED_BY(mutex);
 };
@@ -61,9 +62,27 @@ std::shared_ptr<RemoteLane> RemoteLane::Of(const std::shared_ptr<ChannelCore>& c
     if (earlier != nullptr && !earlier->core_.expired()) return earlier;
     lane = std::shared_ptr<RemoteLane>(new RemoteLane(core));
     known = lane;
+    table.used.store(true, std::memory_order_relaxed);
   }
   core->OnClosed([lane] { lane->Close(); });
   return lane;
+}
+
+// A channel that reaches no memory pays for a load. One that does has set `used` before its lane was dialed.
+void RemoteLane::OnSessionEnded(const ChannelCore& core, const transport::SessionToken& session,
+                                const absl::Status& why) {
+  Table& table = AllLanes();
+  if (!table.used.load(std::memory_order_relaxed)) return;
+  std::shared_ptr<RemoteLane> lane;
+  {
+    absl::MutexLock lock(&table.mutex);
+    const auto found = table.lanes.find(&core);
+    if (found != table.lanes.end()) lane = found->second.lock();
+  }
+  if (lane == nullptr || lane->lane_ == nullptr || !(lane->lane_->session() == session)) return;
+  std::exchange(lane->lane_, nullptr)
+      ->End(absl::UnavailableError(
+          absl::StrCat("the connection of the channel was lost, and with it the ticket: ", why.message())));
 }
 
 RemoteLane::RemoteLane(const std::shared_ptr<ChannelCore>& core)

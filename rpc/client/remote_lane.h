@@ -14,6 +14,7 @@
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/lane/lane.h"
 #include "hawser/transport/lane/lane_message.h"
+#include "hawser/transport/wire/handshake.h"
 
 namespace hawser::internal {
 
@@ -29,6 +30,10 @@ class RemoteLane final : public RemoteCarrier,
  public:
   // That of `core`, which has one connection. Thread: any; not in a child after fork().
   static std::shared_ptr<RemoteLane> Of(const std::shared_ptr<ChannelCore>& core);
+  // A session of `core` has ended because of `why`: with it its lane ends, whose peer may be silent for ever.
+  // On the poller of `core`.
+  static void OnSessionEnded(const ChannelCore& core, const transport::SessionToken& session,
+                             const absl::Status& why);
   ~RemoteLane() override;
 
   // ---- From any thread.

@@ -137,6 +137,9 @@ void ClientTable::AssignClient(PollerGroup& group, transport::PeerRequest reques
 void ClientTable::AssignFurther(const PollerGroup& group, transport::PeerRequest request) {
   absl::StatusOr<transport::Poller*> poller = PollerOfSession(group, request);
   if (!poller.ok()) return request.Refuse(poller.status());
+  if (request.hello().role == transport::Role::kLane && regions_->owner() == 0) {
+    return request.Refuse(absl::FailedPreconditionError("the server has shared no memory"));
+  }
   const Admission::Place place = PlaceFor(group, request);
   if (absl::Status admitted = Admit(place); !admitted.ok()) return Refuse(std::move(request), admitted);
   (*poller)->Run(

@@ -90,6 +90,7 @@ class FakeServer final : transport::Acceptor::Handler {
     });
     poller().WaitFor(*done);
   }
+  const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   transport::Poller& poller() { return runtime_->poller(0); }
   Client& client(size_t number) { return *clients_.at(number); }
 

@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
-#include "hawser/rpc/wire/background.h"
 #include "hawser/tests/testing/plain_fabric.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
@@ -18,6 +16,7 @@
 #include "hawser/transport/lane/lane.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/credentials_probe.h"
+#include "tests/rpc/dialed_lane.h"
 #include "tests/rpc/memory_probe.rpc.h"
 #include "tests/rpc/probe.h"
 
@@ -34,42 +33,6 @@ class MemoryProbeImpl final : public memory_probe::MemoryProbeService {
     return context.Grant(*memory, {.access = Access::kReadWrite}, reply.initTicket());
   }
   std::optional<SharedMemory> memory;
-};
-
-// A lane as a program of transport/ opens it, to wherever it likes.
-class DialedLane final : Lane::Owner {
- public:
-  DialedLane(std::shared_ptr<Runtime> runtime, const Lane::Target& target) : runtime_(std::move(runtime)) {
-    internal::RunAndWait(runtime_->poller(0), [&] {
-      Lane::Owner& owner = *this;
-      lane_ = *Lane::Dial(runtime_->poller(0), target, absl::Seconds(60), owner);
-    });
-    status_ = results_.Take();
-  }
-  ~DialedLane() {
-    internal::RunAndWait(runtime_->poller(0), [this] {
-      if (lane_ != nullptr) lane_->End(absl::CancelledError("the test ends"));
-    });
-    gone_.Take();
-  }
-
-  // OK: the owner has accepted it, and it has accepted the owner.
-  const absl::Status& status() const { return status_; }
-
- private:
-  void OnLaneReady() override { results_.Put(absl::OkStatus()); }
-  void OnUnsent(transport::LaneOperation&, bool, const absl::Status&) override {}
-  void OnLaneGone(Lane&, bool was_ready, const absl::Status& why) override {
-    lane_ = nullptr;
-    if (!was_ready) results_.Put(why);
-    gone_.Put(true);
-  }
-
-  const std::shared_ptr<Runtime> runtime_;
-  Lane* lane_ = nullptr;
-  Box<absl::Status> results_;
-  Box<bool> gone_;
-  absl::Status status_;
 };
 
 enum class Way { kTls, kProof };
@@ -119,12 +82,6 @@ class MemoryCredentialsTest : public ::testing::TestWithParam<Way> {
     const auto reply = memory_probe::MemoryProbeStub(channel).Grant(kPatient).Send().Wait();
     EXPECT_THAT(reply.status(), IsOk());
     return RemoteMemory(channel, (*reply)->getTicket());
-  }
-  // Where the lane of `channel` leads.
-  static Lane::Target TargetOf(const Channel& channel) {
-    std::optional<Lane::Target> target;
-    internal::RunAndWait(channel.core()->poller(), [&] { target.emplace(*channel.core()->LaneTarget()); });
-    return *std::move(target);
   }
   std::shared_ptr<Runtime> ClientRuntime() const {
     return runtime_ != nullptr ? runtime_ : *Runtime::Default(proves() ? "rdma" : "tcp");

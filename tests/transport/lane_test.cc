@@ -541,6 +541,59 @@ TEST_P(LaneTest, AtomicsReturnWhatWasThereBefore) {
   EXPECT_FALSE(owner_.gone.has_value());
 }
 
+// Each at another step: posted, queued behind what the send queue takes, and not open yet.
+TEST_P(LaneTest, AtTheEndOfItsPollerEachOperationEndsOnce) {
+  auto runtime = *Runtime::CreateOn(world_.client.fabric, {}, /*start_threads=*/false, world_.clock);
+  Poller& poller = runtime->poller(0);
+  const auto turn = [&] { return poller.PollOnce(); };
+  world_.others.emplace_back(turn);
+  Lane::Target target;
+  target.address = listener_.address();
+  Lane* lane = nullptr;
+  uint32_t handle = 0;
+  TestOwner owner;
+  std::vector<uint8_t> local(4096);
+  const std::unique_ptr<fabric::MemoryRegion> region =
+      *world_.client.fabric->Register(local.data(), local.size());
+  Operation first, posted, queued, unopened;
+  poller.Run([&] {
+    Lane::Owner& as_owner = owner;
+    lane = *Lane::Dial(poller, target, absl::Seconds(5), as_owner);
+    handle = lane->Open(Ticket());
+  });
+  const auto prepare = [&](Operation& operation, size_t ranges, LaneOperation::Kind kind) {
+    operation.kind = kind;
+    operation.pieces.assign(ranges, {0, {local.data(), 8, region->lkey()}});
+  };
+  prepare(first, 1, LaneOperation::Kind::kRead);
+  prepare(posted, Lane::kPostedMax, LaneOperation::Kind::kWrite);
+  prepare(queued, 2 * Lane::kPostedMax, LaneOperation::Kind::kRead);
+  prepare(unopened, 1, LaneOperation::Kind::kRead);
+  poller.Run([&] { lane->Start(first, handle); });
+  ASSERT_TRUE(world_.RunUntil([&] { return first.done(); }));
+  ASSERT_THAT(first.result, IsOk());
+  poller.Run([&] {
+    lane->Start(posted, handle);
+    lane->Start(queued, handle);
+    lane->Start(unopened, lane->Open(Ticket(0, 64)));
+  });
+  poller.PollOnce();
+  world_.others.clear();
+  runtime.reset();
+  for (Operation* each : {&queued, &unopened}) {
+    EXPECT_EQ(each->ends, 1);
+    EXPECT_CODE(each->result, kUnavailable);
+  }
+  EXPECT_EQ(posted.ends, 1);
+  if (!by_nic()) {  // A NIC may have completed it.
+    EXPECT_CODE(posted.result, kUnavailable);
+    EXPECT_NE(Text(posted.result).find("may have been written"), std::string::npos) << posted.result;
+  }
+  EXPECT_EQ(Text(unopened.result).find("may have been written"), std::string::npos) << unopened.result;
+  EXPECT_EQ(first.ends, 1);
+  EXPECT_EQ(owner.unsent, 0);
+}
+
 // The device in memory is no other one beside a device that is there.
 std::vector<Network> Networks() {
   if (TestScheme() == "rdma") return {Network::kTest};

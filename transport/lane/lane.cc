@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/container/fixed_array.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +22,26 @@ Lane::Lane(Poller& poller, const Target& target, Owner& owner)
   set_peer(target.address);
 }
 
-Lane::~Lane() { poller().timers().Cancel(connect_timer_); }
+Lane::~Lane() {
+  poller().timers().Cancel(connect_timer_);
+  // At the end of the poller: from here on no NIC touches any memory of an operation.
+  DestroyQueuePair();
+  std::vector<LaneOperation*> left(ready_.begin(), ready_.end());
+  for (const Posted& posted : posted_) left.push_back(posted.operation);
+  for (const auto& [number, handle] : handles_) {
+    left.insert(left.end(), handle->waiting.begin(), handle->waiting.end());
+  }
+  std::sort(left.begin(), left.end());  // One may be there twice: posted in part.
+  left.erase(std::unique(left.begin(), left.end()), left.end());
+  for (LaneOperation* operation : left) {
+    absl::Status why = operation->result_;
+    if (why.ok()) {
+      why = absl::UnavailableError(absl::StrCat("the lane to ", peer(), " ended with its poller",
+                                                operation->posted_ > 0 ? operation->PartlyDone() : ""));
+    }
+    Finish(*operation, why);
+  }
+}
 
 absl::StatusOr<Lane*> Lane::Dial(Poller& poller, const Target& target, absl::Duration connect_timeout,
                                  Owner& owner) {

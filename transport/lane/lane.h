@@ -29,7 +29,8 @@ namespace hawser::transport {
 // the queue pair disconnects, everything is flushed, and only then all results come. Operations of which
 // nothing was posted go to the owner, which may start them on another lane.
 // Thread:   on the poller.
-// Lifetime: see LaneEnd.
+// Lifetime: see LaneEnd. If the poller ends first, all operations end with Unavailable, and the owner is not
+//           called any more.
 class Lane final : public LaneEnd, LaneOpening::Owner {
  public:
   // Places in the send queue for operations.
