@@ -63,8 +63,10 @@ std::string ConnectionsBody(wire::Snapshot::Reader snapshot, const History&, siz
       "<h2>Connections</h2>", HeldPollers(snapshot), ConnectionTotals(snapshot).Html(), "<h2>Each</h2>",
       slice.Links("/connections"), Each(snapshot, slice), slice.Links("/connections"),
       left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " that the snapshot leaves out.</p>"),
-      "<h2>Refused</h2>", Refusals(snapshot).Html(), "<h2>TLS handshakes</h2>",
-      TlsHandshakes(snapshot.getTls()), "<h2>Channels to other servers</h2>", ChannelsPart(snapshot));
+      "<h2>Shared memory</h2>", Shared(snapshot).Html(), "<h2>Refused</h2>", Refusals(snapshot).Html(),
+      "<h2>TLS handshakes</h2>", TlsHandshakes(snapshot.getTls()), "<h2>Channels to other servers</h2>",
+      ChannelsPart(snapshot), "<h2>One-sided operations on their memory</h2>",
+      RemoteOperations(snapshot).Html());
 }
 
 }  // namespace hawser::observe

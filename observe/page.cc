@@ -30,8 +30,8 @@ constexpr absl::string_view kMethods[] = {"takenUnixNs",     "methods",       "o
                                           "outgoingLeftOut", "outgoingCalls", "outgoingFailed"};
 constexpr absl::string_view kCalls[] = {"takenUnixNs", "calls", "callsLeftOut", "slowest", "pollers"};
 constexpr absl::string_view kConnections[] = {
-    "takenUnixNs", "connections", "connectionsLeftOut", "totals",        "refusals",
-    "tls",         "channels",    "channelsLeftOut",    "channelTotals", "channelCallsWaiting"};
+    "takenUnixNs",     "connections",   "connectionsLeftOut",  "totals", "refusals",        "tls", "channels",
+    "channelsLeftOut", "channelTotals", "channelCallsWaiting", "memory", "remoteOperations"};
 constexpr absl::string_view kPollers[] = {"takenUnixNs", "pollers", "pools"};
 constexpr absl::string_view kConfiguration[] = {"takenUnixNs", "configuration"};
 

@@ -136,6 +136,31 @@ void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
   }
 }
 
+void AddMemory(wire::SharedMemory::Reader memory, Families& families) {
+  families.Gauge("hawser_server_shared_memory_bytes", "Memory that clients may reach by themselves.")
+      .Add({}, static_cast<double>(memory.getBytes()));
+  families.Gauge("hawser_server_shared_memory_regions", "Its regions: Server::Share(), not revoked.")
+      .Add({}, static_cast<double>(memory.getRegions()));
+  families.Gauge("hawser_server_memory_tickets", "Tickets for it that clients have.")
+      .Add({}, static_cast<double>(memory.getTickets()));
+  families.Gauge("hawser_server_lanes", "Connections of clients for it that are open.")
+      .Add({}, static_cast<double>(memory.getLanes()));
+  families.Counter("hawser_server_lanes_opened_total", "Such connections that were accepted.")
+      .Add({}, static_cast<double>(memory.getLanesOpened()));
+}
+
+void AddRemoteOperations(wire::Snapshot::Reader snapshot, Families& families) {
+  auto operations =
+      families.Counter("hawser_channel_memory_operations_total",
+                       "One-sided operations on the memory of servers that have ended, by kind and status.");
+  for (const auto of : snapshot.getRemoteOperations()) {
+    for (const auto status : of.getStatuses()) {
+      operations.Add({{"kind", Value(of.getKind())}, {"code", Value(status.getName())}},
+                     static_cast<double>(status.getCount()));
+    }
+  }
+}
+
 void AddMethods(wire::Snapshot::Reader snapshot, Families& families) {
   auto calls = families.Counter("hawser_server_calls_total", "Calls that have ended, by status.");
   auto running = families.Gauge("hawser_server_method_calls_running", "Calls in flight.");
@@ -281,9 +306,11 @@ std::string ToPrometheus(wire::Snapshot::Reader snapshot) {
     AddPollers(snapshot, families);
     AddPools(snapshot, families);
     AddTls(snapshot.getTls(), families);
+    AddMemory(snapshot.getMemory(), families);
   }
   AddChannels(snapshot, families);
   AddOutgoing(snapshot, families);
+  AddRemoteOperations(snapshot, families);
   AddProcess(snapshot.getProcess(), families);
   return families.Text();
 }

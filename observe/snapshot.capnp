@@ -33,6 +33,8 @@ struct Snapshot {
   outgoingLeftOut @20 :UInt64;
   outgoingCalls @21 :UInt64;          # Of all targets and methods, those left out included.
   outgoingFailed @22 :UInt64;         # That did not end with OK.
+  memory @23 :SharedMemory;           # Of the server.
+  remoteOperations @24 :List(RemoteOperations);  # That the process has begun, since it began: those that have ended.
 }
 
 struct Process {
@@ -196,6 +198,21 @@ struct Channel {
 struct OutgoingCalls {
   target @0 :Text;    # "tcp://kv1:7470"; "(clients)": ServerContext::peer(); "(other)": see OutgoingCalls (rpc/client/outgoing_calls.h).
   method @1 :Method;  # Without `running` and bytes. Latency: from when the poller gets the call to the turn that has its result.
+}
+
+# Memory that clients reach by themselves. What they do there, the server does not see.
+struct SharedMemory {
+  regions @0 :UInt64;  # That are shared and not revoked.
+  bytes @1 :UInt64;    # Of these.
+  tickets @2 :UInt64;  # That clients have.
+  lanes @3 :UInt64;    # Connections of clients for it that are open.
+  lanesOpened @4 :UInt64;
+}
+
+# One-sided operations on the memory of servers, of one kind.
+struct RemoteOperations {
+  kind @0 :Text;                   # "read", "write", "compare-and-swap", "fetch-and-add".
+  statuses @1 :List(StatusCount);  # OK, and those that are not zero.
 }
 
 struct ChannelCounts {

@@ -70,6 +70,32 @@ Table Pools(wire::Snapshot::Reader snapshot) {
   return table;
 }
 
+Table Shared(wire::Snapshot::Reader snapshot) {
+  Table table({{"shared memory"},
+               {"regions", kNumber},
+               {"tickets", kNumber},
+               {"lanes", kNumber},
+               {"lanes opened", kNumber}});
+  const wire::SharedMemory::Reader memory = snapshot.getMemory();
+  if (memory.getRegions() != 0 || memory.getTickets() != 0 || memory.getLanesOpened() != 0) {
+    table.Row({BytesText(memory.getBytes()), absl::StrCat(memory.getRegions()),
+               absl::StrCat(memory.getTickets()), absl::StrCat(memory.getLanes()),
+               absl::StrCat(memory.getLanesOpened())});
+  }
+  return table;
+}
+
+Table RemoteOperations(wire::Snapshot::Reader snapshot) {
+  Table table({{"one-sided"}, {"ended with"}, {"operations", kNumber}});
+  ForEach(snapshot.getRemoteOperations(), [&](auto of) {
+    ForEach(of.getStatuses(), [&](auto status) {
+      if (status.getCount() == 0 || table.rows().size() == kTableRowsMax) return;
+      table.Row({View(of.getKind()), View(status.getName()), absl::StrCat(status.getCount())});
+    });
+  });
+  return table;
+}
+
 Table PoolClasses(wire::Snapshot::Reader snapshot) {
   Table table({{"buffers"}, {"size", kNumber}, {"in use", kNumber}, {"registered", kNumber}});
   ForEach(snapshot.getPools(), [&](auto pool) {

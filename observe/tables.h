@@ -16,7 +16,9 @@ Table ConnectionTotals(wire::Snapshot::Reader snapshot);  // By fabric and state
 Table Refusals(wire::Snapshot::Reader snapshot);          // Refused peers, by reason; those that are not 0.
 Table Channels(wire::Snapshot::Reader snapshot);          // To other servers.
 Table Pools(wire::Snapshot::Reader snapshot);
-Table PoolClasses(wire::Snapshot::Reader snapshot);  // The buffers of each size.
+Table Shared(wire::Snapshot::Reader snapshot);  // Memory that clients reach, if there is, or was, any.
+Table RemoteOperations(wire::Snapshot::Reader snapshot);  // On the memory of servers, by kind and status.
+Table PoolClasses(wire::Snapshot::Reader snapshot);       // The buffers of each size.
 
 }  // namespace hawser::observe
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/check.h"
+#include "hawser/rpc/client/remote_counts.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
@@ -117,6 +118,7 @@ void RemoteCall::OnDeadline() {
 }
 
 void RemoteCall::EndUnbegun(const absl::Status& why) {
+  RemoteCounts::Process().Add(kind, why.code());
   absl::MutexLock lock(&mutex_);
   result_ = why;
   done_ = true;
@@ -189,6 +191,7 @@ void RemoteCall::Drop() {
 
 void RemoteCall::OnEnd(const absl::Status& status) {
   const std::shared_ptr<RemoteCall> keep = std::move(self_);
+  RemoteCounts::Process().Add(kind, status.code());
   carrier_->poller().timers().Cancel(deadline_timer_);
   bool calls_back;
   {

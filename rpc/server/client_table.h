@@ -55,7 +55,7 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
                           HandlerStage stage);
 
   // What the server shares.
-  SharedRegions& regions() { return *regions_; }
+  SharedRegions& regions() const { return *regions_; }
 
   // Connections.
   uint64_t open() const;

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +22,7 @@
 #include "hawser/observe/histogram.h"
 #include "hawser/rpc/client/channel_list.h"
 #include "hawser/rpc/client/outgoing_calls.h"
+#include "hawser/rpc/client/remote_counts.h"
 #include "hawser/rpc/serving/server_report.h"
 
 namespace hawser::internal {
@@ -132,12 +134,34 @@ void FillInOutgoing(observe::wire::Snapshot::Builder snapshot) {
   }
 }
 
+void FillInRemoteOperations(observe::wire::Snapshot::Builder snapshot) {
+  const RemoteCounts& counts = RemoteCounts::Process();
+  auto kinds = snapshot.initRemoteOperations(RemoteCounts::kKinds);
+  for (unsigned i = 0; i < kinds.size(); ++i) {
+    const auto kind = static_cast<RemoteCounts::Kind>(i);
+    kinds[i].setKind(ToKj(RemoteCounts::NameOf(kind)));
+    std::vector<std::pair<absl::StatusCode, uint64_t>> ended;
+    for (size_t code = 0; code < RemoteCounts::kCodes; ++code) {
+      const auto as_code = static_cast<absl::StatusCode>(code);
+      const uint64_t count = counts.Of(kind, as_code);
+      if (count != 0 || as_code == absl::StatusCode::kOk) ended.emplace_back(as_code, count);
+    }
+    auto statuses = kinds[i].initStatuses(static_cast<unsigned>(ended.size()));
+    for (unsigned n = 0; n < statuses.size(); ++n) {
+      statuses[n].setCode(static_cast<uint16_t>(ended[n].first));
+      statuses[n].setName(absl::StatusCodeToString(ended[n].first));
+      statuses[n].setCount(ended[n].second);
+    }
+  }
+}
+
 }  // namespace
 
 void FillInOfProcess(observe::wire::Snapshot::Builder snapshot) {
   FillInProcess(snapshot.initProcess());
   FillInChannels(snapshot);
   FillInOutgoing(snapshot);
+  FillInRemoteOperations(snapshot);
 }
 
 void FillInEnded(const EndedTotals& ended, observe::wire::Method::Builder method) {

@@ -264,6 +264,7 @@ absl::StatusOr<SharedMemory> ServerCore::Registered(std::shared_ptr<transport::L
   for (const auto& [name, runtime] : pollers_.NamedRuntimes()) {
     if (absl::Status registered = memory->RegisterWith(runtime); !registered.ok()) return registered;
   }
+  clients_.regions().Add(memory);
   return SharedMemory(std::move(memory));
 }
 

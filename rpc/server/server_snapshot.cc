@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "hawser/base/check.h"
 #include "hawser/rpc/server/process_snapshot.h"
+#include "hawser/rpc/server/shared_regions.h"
 #include "hawser/rpc/server_extension.h"
 
 namespace hawser::internal {
@@ -52,6 +53,14 @@ void FillInPoller(transport::Poller& poller, const PollerReport* report, observe
     out.setHeldBy(
         ToKj(absl::StrCat(transport::DescribeWithId(*held), ", for ", transport::RoughDuration(time))));
   }
+}
+
+void FillInMemory(const SharedRegions::Totals& totals, observe::wire::SharedMemory::Builder out) {
+  out.setRegions(totals.regions);
+  out.setBytes(totals.bytes);
+  out.setTickets(totals.tickets);
+  out.setLanes(totals.lanes);
+  out.setLanesOpened(totals.lanes_opened);
 }
 
 }  // namespace
@@ -136,6 +145,7 @@ void ServerSnapshot::FillIn(observe::wire::Snapshot::Builder snapshot) const {
   FillInCalls(reports, snapshot);
   FillInPollers(snapshot, pollers, reports);
   FillInPools(snapshot);
+  FillInMemory(of_.clients.regions().totals(), snapshot.initMemory());
   of_.credentials.FillIn(snapshot.initTls());
   FillInRefusals(snapshot, totals);
   FillInSettings(snapshot);

@@ -12,6 +12,7 @@ SessionMemory::SessionMemory(std::shared_ptr<transport::Runtime> runtime, transp
     : runtime_(std::move(runtime)), poller_(poller), host_(host), regions_(std::move(regions)) {}
 
 SessionMemory::~SessionMemory() {
+  regions_->RemoveLanes(on_gone_.size());  // Which have ended with their poller.
   absl::MutexLock lock(&mutex_);
   regions_->RemoveTickets(host_, static_cast<uint32_t>(given_.size()));
 }
@@ -115,6 +116,7 @@ absl::Status SessionMemory::Accept(transport::PeerRequest request, absl::AnyInvo
       transport::LaneServer::Accept(runtime_, poller_, std::move(request), shared_from_this());
   if (!lane.ok()) return lane.status();
   on_gone_[*lane] = std::move(on_gone);
+  regions_->AddLane();
   // A client opens another one when it has broken the one before, whose end may come later.
   if (transport::LaneServer* const before = std::exchange(lane_, *lane); before != nullptr) {
     before->End(absl::UnavailableError("the client has opened another lane"));
@@ -134,6 +136,7 @@ void SessionMemory::OnLaneGone(transport::LaneServer& lane) {
   if (found == on_gone_.end()) return;
   absl::AnyInvocable<void()> on_gone = std::move(found->second);
   on_gone_.erase(found);
+  regions_->RemoveLanes(1);
   on_gone();
 }
 

@@ -19,6 +19,39 @@ uint64_t SharedRegions::owner() const {
   return owner_;
 }
 
+void SharedRegions::Add(const std::shared_ptr<transport::LentMemory>& memory) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(shared_, [](const auto& each) { return each.expired(); });
+  shared_.push_back(memory);
+}
+
+void SharedRegions::AddLane() {
+  absl::MutexLock lock(&mutex_);
+  ++lanes_;
+  ++lanes_opened_;
+}
+
+void SharedRegions::RemoveLanes(size_t count) {
+  absl::MutexLock lock(&mutex_);
+  HAWSER_SUBTRACT(lanes_, count);
+}
+
+SharedRegions::Totals SharedRegions::totals() const {
+  Totals totals;
+  std::vector<std::shared_ptr<transport::LentMemory>> shared;  // What is the last owner here goes unlocked.
+  absl::MutexLock lock(&mutex_);
+  for (const auto& each : shared_) {
+    shared.push_back(each.lock());
+    if (shared.back() == nullptr || shared.back()->revoked()) continue;
+    ++totals.regions;
+    totals.bytes += shared.back()->size_bytes();
+  }
+  for (const auto& [host, count] : tickets_) totals.tickets += count;
+  totals.lanes = lanes_;
+  totals.lanes_opened = lanes_opened_;
+  return totals;
+}
+
 absl::Status SharedRegions::AddTicket(const PeerHost& host) {
   absl::MutexLock lock(&mutex_);
   uint32_t& count = tickets_[host];

@@ -1,7 +1,10 @@
 #ifndef HAWSER_RPC_SERVER_SHARED_REGIONS_H_
 #define HAWSER_RPC_SERVER_SHARED_REGIONS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -13,7 +16,7 @@
 
 namespace hawser::internal {
 
-// Names the memory that a server shares, and counts the tickets that it has given, by host.
+// Names the memory that a server shares, and counts it, the lanes for it, and the tickets, by host.
 // Thread:   any.
 // Lifetime: shared by the server and its sessions.
 class SharedRegions {
@@ -31,15 +34,34 @@ class SharedRegions {
   // 0: nothing was shared yet.
   uint64_t owner() const;
 
+  // It is shared under such a name.
+  void Add(const std::shared_ptr<transport::LentMemory>& memory);
+
   // ResourceExhausted: this host has too many.
   absl::Status AddTicket(const PeerHost& host);
   void RemoveTickets(const PeerHost& host, uint32_t count);
+
+  void AddLane();
+  void RemoveLanes(size_t count);
+
+  // What a snapshot shows.
+  struct Totals {
+    uint64_t regions = 0;  // Not revoked.
+    uint64_t bytes = 0;
+    uint64_t tickets = 0;
+    uint64_t lanes = 0;
+    uint64_t lanes_opened = 0;
+  };
+  Totals totals() const;
 
  private:
   transport::Environment& environment_;
   mutable absl::Mutex mutex_;
   uint64_t owner_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t regions_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<transport::LentMemory>> shared_ ABSL_GUARDED_BY(mutex_);
+  uint64_t lanes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t lanes_opened_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<PeerHost, uint32_t> tickets_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -75,6 +75,12 @@ class Filler {
     total.setSlotsGiven(4);
     total.setSlotsWanted(8);
     total.setSlotsInUse(3);
+    auto memory = snapshot_.initMemory();
+    memory.setRegions(2);
+    memory.setBytes(3 << 20);
+    memory.setTickets(41);
+    memory.setLanes(5);
+    memory.setLanesOpened(6);
     auto refusal = snapshot_.initRefusals(1)[0];
     refusal.setReason(Text("no room"));
     refusal.setCount(3);
@@ -87,6 +93,11 @@ class Filler {
     channel.setState(Text("ready"));
     channel.setCallsWaiting(9);
     channel.initCounts().setConnects(5);
+    auto remote = snapshot_.initRemoteOperations(1)[0];
+    remote.setKind(Text("read"));
+    auto ended = remote.initStatuses(1)[0];
+    ended.setName(Text("OUT_OF_RANGE"));
+    ended.setCount(17);
     snapshot_.initChannelTotals().setFailedAttempts(2);
   }
 

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/observe/prometheus.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/shared_memory.h"
@@ -23,6 +25,7 @@
 #include "tests/rpc/fake_server.h"
 #include "tests/rpc/memory_probe.rpc.h"
 #include "tests/rpc/probe.h"
+#include "tests/rpc/taken.h"
 
 namespace hawser {
 namespace {
@@ -150,6 +153,43 @@ TEST_F(MemorySessionTest, TicketsOfTheClientsOfOneHostAreBoundedTogether) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("this host"));
   clients.front()->Close();
   EXPECT_TRUE(Eventually([&] { return Ask(one_more).ok(); }));
+}
+
+// Of `name`, which has its labels; "none": it is not there.
+std::string Metric(const Server& server, const std::string& name) {
+  Taken taken(server);
+  const std::string text = absl::StrCat("\n", observe::ToPrometheus(taken.Get()));
+  const size_t at = text.find(absl::StrCat("\n", name, " "));
+  if (at == std::string::npos) return "none";
+  const size_t from = at + name.size() + 2;
+  return text.substr(from, text.find('\n', from) - from);
+}
+
+TEST_F(MemorySessionTest, MetricsHaveMemoryTicketsLanesAndOperations) {
+  const std::string reads = "hawser_channel_memory_operations_total{kind=\"read\",code=\"OK\"}";
+  EXPECT_EQ(Metric(server_, "hawser_server_shared_memory_bytes"), "0");
+  const int reads_before = std::stoi(Metric(server_, reads));  // Of the process.
+  Share();
+  EXPECT_EQ(Metric(server_, "hawser_server_shared_memory_bytes"), "65536");
+  EXPECT_EQ(Metric(server_, "hawser_server_shared_memory_regions"), "1");
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  EXPECT_EQ(Metric(server_, "hawser_server_memory_tickets"), "1");
+  EXPECT_EQ(Metric(server_, "hawser_server_lanes"), "0");
+  for (int i = 0; i < 3; ++i) ASSERT_THAT(Read(remote), IsOk());
+  uint8_t bytes[9] = {};
+  EXPECT_THAT(remote.Write(0, bytes).Wait(), HasCode(absl::StatusCode::kOutOfRange));
+  EXPECT_EQ(Metric(server_, "hawser_server_lanes"), "1");
+  EXPECT_EQ(Metric(server_, "hawser_server_lanes_opened_total"), "1");
+  EXPECT_EQ(std::stoi(Metric(server_, reads)), reads_before + 3);
+  EXPECT_EQ(Metric(server_, "hawser_channel_memory_operations_total{kind=\"write\",code=\"OUT_OF_RANGE\"}"),
+            "1");
+  EXPECT_THAT(probe_.memory->Revoke(), IsOk());
+  EXPECT_EQ(Metric(server_, "hawser_server_shared_memory_bytes"), "0");
+  channel->Close();
+  EXPECT_TRUE(Eventually([&] { return Metric(server_, "hawser_server_lanes") == "0"; }));
+  EXPECT_TRUE(Eventually([&] { return Metric(server_, "hawser_server_memory_tickets") == "0"; }));
+  EXPECT_EQ(Metric(server_, "hawser_server_lanes_opened_total"), "1");
 }
 
 // Lends its memory for any ticket.

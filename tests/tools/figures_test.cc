@@ -273,6 +273,27 @@ TEST(FiguresTextTest, NoLineIsWiderThanTheTerminalOrObeyedByIt) {
   }
 }
 
+TEST(FiguresTextTest, SharedMemoryAndOperationsOnThatOfServersAreShown) {
+  Made now(2000);
+  const std::string none = Joined(TopLines(FiguresOf(now), now, "tcp://kv1:7470", 100, 50));
+  EXPECT_THAT(none, Not(HasSubstr("shares")));
+  auto memory = now.Get().initMemory();
+  memory.setRegions(2);
+  memory.setBytes(3 << 20);
+  memory.setTickets(41);
+  memory.setLanes(5);
+  auto remote = now.Get().initRemoteOperations(1)[0];
+  remote.setKind("fetch-and-add");
+  auto ended = remote.initStatuses(1)[0];
+  ended.setName("OK");
+  ended.setCount(17);
+  EXPECT_THAT(Joined(TopLines(FiguresOf(now), now, "tcp://kv1:7470", 100, 50)),
+              HasSubstr("shares 3.00 MiB, tickets 41, lanes 5"));
+  const std::string status = Joined(StatusLines(FiguresOf(now), now, "tcp://kv1:7470", 100));
+  EXPECT_THAT(status, ::testing::ContainsRegex("3.00 MiB +2 +41 +5 +0"));
+  EXPECT_THAT(status, ::testing::ContainsRegex("fetch-and-add +OK +17"));
+}
+
 TEST(FiguresTextTest, TopFitsTheRowsAndEachListGetsSome) {
   const std::unique_ptr<Made> made = Everything(50, 20);
   const Figures figures = FiguresOf(*made);

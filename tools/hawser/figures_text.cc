@@ -107,6 +107,12 @@ std::string PoolsText(wire::Snapshot::Reader snapshot) {
   return absl::StrCat("memory ", absl::StrJoin(parts, "; "));
 }
 
+std::string SharedText(wire::SharedMemory::Reader memory) {
+  if (memory.getRegions() == 0 && memory.getLanes() == 0) return "";
+  return absl::StrCat("shares ", observe::BytesText(memory.getBytes()), ", tickets ", memory.getTickets(),
+                      ", lanes ", memory.getLanes());
+}
+
 std::string RefusalsText(const Figures& figures) {
   std::vector<std::string> parts;
   for (const Figures::Refusal& refusal : figures.refusals) {
@@ -272,6 +278,7 @@ std::vector<TextLine> TopLines(const Figures& figures, wire::Snapshot::Reader sn
   page.Text(BytesRateText(figures));
   page.Text(ConnectionsText(snapshot));
   page.Text(PoolsText(snapshot));
+  page.Text(SharedText(snapshot.getMemory()));
   page.Text(RefusalsText(figures));
 
   const TextTable pollers = Pollers(figures), methods = Methods(figures), in_flight = Calls(figures);
@@ -319,7 +326,9 @@ std::vector<TextLine> StatusLines(const Figures& figures, wire::Snapshot::Reader
   table(Pollers(figures));
   table(TextOf(observe::Pools(snapshot)));
   table(TextOf(observe::PoolClasses(snapshot)));
+  table(TextOf(observe::Shared(snapshot)));
   table(TextOf(observe::Channels(snapshot)));
+  table(TextOf(observe::RemoteOperations(snapshot)));
   table(TextOf(observe::Refusals(snapshot)));
   if (!figures.calls.empty()) {
     page.Blank();
