@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/endian.h"
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/client/remote_call.h"
@@ -49,7 +50,7 @@ absl::Status CheckTicket(const transport::LaneTicket& ticket) {
 
 RemoteOperation::~RemoteOperation() {
   EndInChild();
-  if (call_ != nullptr && !calls_back_) call_->Drop();
+  if (call_ != nullptr && !is_taken_) call_->Drop();
 }
 
 // The call is the parent's, and its locks may be held for good: leaked.
@@ -63,15 +64,19 @@ void RemoteOperation::EndInChild() {
 absl::Status RemoteOperation::Wait() {
   EndInChild();
   if (call_ == nullptr) return failed_;
-  failed_ = call_->Wait();
-  call_ = nullptr;
-  return failed_;
+  Take();
+  return call_->Wait();
+}
+
+void RemoteOperation::Take() {
+  HAWSER_CHECK(!is_taken_, "the result of a RemoteOperation was taken twice");
+  is_taken_ = true;
 }
 
 void RemoteOperation::Then(absl::AnyInvocable<void(const absl::Status&)> callback) {
   EndInChild();
   if (call_ == nullptr) return callback(failed_);
-  calls_back_ = true;
+  Take();
   // Kept: the callback may destroy this.
   const std::shared_ptr<internal::RemoteCall> call = call_;
   call->Then(std::move(callback));

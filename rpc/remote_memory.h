@@ -118,9 +118,11 @@ class [[nodiscard]] RemoteOperation {
 
  private:
   void EndInChild();
+  void Take();
 
-  std::shared_ptr<internal::RemoteCall> call_;  // Null: there is a result in `failed_`, or it was taken.
-  bool calls_back_ = false;                     // Then() was called, so that `call_` is for Cancel() only.
+  // Null: it was never begun, and `failed_` says why. Cancel() of another thread reads it beside Wait().
+  std::shared_ptr<internal::RemoteCall> call_;
+  bool is_taken_ = false;  // The result: `call_` is for Cancel() only.
   absl::Status failed_;
 };
 

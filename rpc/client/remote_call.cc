@@ -223,6 +223,9 @@ void RemoteCall::RunCallback() {
   CallUser("the callback of an operation on the memory of", carrier_->peer_address(),
            [&] { callback(result); });
   carrier_->poller().AddAsyncInterest(-1);
+  // The RemoteOperation may be kept, for Cancel().
+  bounce_ = {};
+  ticket_ = nullptr;
 }
 
 }  // namespace hawser::internal

@@ -116,7 +116,7 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   void OnDeadline();
 
   const std::shared_ptr<RemoteCarrier> carrier_;
-  const std::shared_ptr<RemoteTicket> ticket_;
+  std::shared_ptr<RemoteTicket> ticket_;  // Until RunCallback() has returned.
   const absl::Span<uint8_t> local_;
   const int64_t timeout_ns_;
   absl::Status impossible_;  // Not OK: it ends with this.

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/client/lane_access.h"
 #include "hawser/rpc/wire/background.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/lane/lane.h"
@@ -20,7 +21,8 @@ namespace hawser {
 // Where the lane of `channel`, which is connected, leads.
 inline transport::Lane::Target TargetOf(const Channel& channel) {
   std::optional<transport::Lane::Target> target;
-  internal::RunAndWait(channel.core()->poller(), [&] { target.emplace(*channel.core()->LaneTarget()); });
+  internal::RunAndWait(channel.core()->poller(),
+                       [&] { target.emplace(*internal::LaneAccess(*channel.core()).Target()); });
   return *std::move(target);
 }
 

@@ -574,8 +574,8 @@ TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndTheResultIsOneOfBoth) {
   for (int i = 0; i < 200; ++i) {
     RemoteOperation read = remote.Read(0, SpanOf(bytes));
     std::thread canceller([&read] { read.Cancel(); });
-    canceller.join();
     const absl::Status status = read.Wait();
+    canceller.join();
     EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
   }
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());

@@ -335,8 +335,8 @@ void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
     --found->second->in_flight;
     return CloseIfUnused(number, *found->second);
   }
-  if (!operation.result_.ok()) return;
-  operation.result_ = operation.EndedBy(why);
+  // A refusal that waits for what is posted waits for the peer, and with a deadline no longer.
+  if (operation.result_.ok()) operation.result_ = operation.EndedBy(why);
   End(
       absl::UnavailableError("another operation ended before its completion (its deadline passed, or it was "
                              "cancelled), which breaks the lane"));

@@ -61,6 +61,23 @@ std::string UnknownKind(const FrameHeader& header) {
   return absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind));
 }
 
+// `error`: the errno with which the stream has failed.
+FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int& error) {
+  for (size_t cost = 0; cost < kReadCostMax;) {
+    const iovec segment = {staging.data(), staging.size()};
+    const ssize_t n = stream.Receive(&segment, 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return FrameReader::Result::kDrained;
+    if (n <= 0) {
+      error = n < 0 ? errno : 0;
+      return FrameReader::Result::kClosed;
+    }
+    if (stream.IsEmptyAfter(n, staging.size())) return FrameReader::Result::kDrained;
+    cost += stream.CostOf(n);
+  }
+  return FrameReader::Result::kMore;
+}
+
 }  // namespace
 
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
@@ -182,19 +199,7 @@ FrameReader::Result FrameReader::Resume() {
 }
 
 FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> staging) {
-  for (size_t cost = 0; cost < kReadCostMax;) {
-    const iovec segment = {staging.data(), staging.size()};
-    const ssize_t n = stream.Receive(&segment, 1);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Result::kDrained;
-    if (n <= 0) {
-      error_ = n < 0 ? errno : 0;
-      return Result::kClosed;
-    }
-    if (stream.IsEmptyAfter(n, staging.size())) return Result::kDrained;
-    cost += stream.CostOf(n);
-  }
-  return Result::kMore;
+  return ReadAndDrop(stream, staging, error_);
 }
 
 // Returns kMore when it has parsed all of it. Called only when no payload is missing.
