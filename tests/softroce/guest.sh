@@ -110,48 +110,71 @@ arguments=(
   -add-fd fd=4,set=4 -chardev file,id=err,append=on,path=/dev/fdset/4 -device virtserialport,nr=2,chardev=err
   "${share[@]}" -fsdev "local,id=run,path=$run,security_model=none,multidevs=remap" -device virtio-9p-pci,fsdev=run,mount_tag=run
 )
-# For a guest that does not start its command: where its processors are. QEMU reads commands from one pipe and answers in
-# the other; this script has both open, so that no open waits.
-rm -f "$run"/qemu.{in,out}
-mkfifo "$run"/qemu.{in,out} && exec {questions}<>"$run/qemu.in" {answers}<>"$run/qemu.out" || fail "no pipes in $run"
+# For a guest that does not start its command: QEMU reads commands from one pipe and answers in the other. This script has both
+# open, so that no open waits.
 arguments+=(-chardev "pipe,id=qemu,path=$run/qemu" -mon chardev=qemu)
+open_pipes() {
+  rm -f "$run"/qemu.{in,out}
+  mkfifo "$run"/qemu.{in,out} && exec {questions}<>"$run/qemu.in" {answers}<>"$run/qemu.out" || fail "no pipes in $run"
+}
 
 # pause <seconds>
 pause() { read -r -t "$1" <> <(:); }
+
+has_started() { grep -qsF "$started" "$run/console"; }
 
 # boot <seconds>: starts the guest, and waits until its command starts or the guest ends. Not for more than these seconds,
 # unless they are 0.
 boot() {
   local begin=$SECONDS
-  rm -f "$run/console"
+  open_pipes
+  rm -f "$run"/{console,status}
   timeout --kill-after=5 $((wall > SECONDS ? wall - SECONDS : 1)) \
     qemu-system-x86_64 "${arguments[@]}" "${clock[@]}" "${qemu[@]}" </dev/null 3>&1 4>&2 &
   guest=$!
-  until grep -qsF "$started" "$run/console" || ! kill -0 "$guest" 2>/dev/null; do
+  until has_started || ! kill -0 "$guest" 2>/dev/null; do
     (($1 == 0 || SECONDS - begin < $1)) || return 1
     pause 0.2
   done
   return 0
 }
 
+# end_guest: for good, so that nothing of it runs beside another.
+end_guest() {
+  kill "$guest" 2>/dev/null
+  while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
+}
+
+# where_it_is: the processors of the guest, which stands still from then on.
+where_it_is() {
+  local line
+  printf '%s\n' stop 'info registers -a' >&"$questions"
+  while read -r -t 2 line <&"$answers"; do [[ $line != *IP=* && $line != *CPU#* ]] || echo "${line%%$'\r'}"; done
+}
+
 # A guest that never came to its command was seen, once, on a busy machine (init says what may have been the reason). Nothing of
 # the command has run then, so another guest can run it.
-trap 'kill "$guest" 2>/dev/null' TERM INT HUP
+signalled='' guest=''
+trap 'signalled=1; [[ -z $guest ]] || kill "$guest" 2>/dev/null' TERM INT HUP
 for seconds in "$boot" $((2 * boot)) 0; do
   boot "$seconds" && break
+  processors=$(where_it_is)
+  # It may have been about to start the command. Then it goes on.
+  has_started && echo cont >&"$questions" && break
+  end_guest
+  [[ -z $signalled ]] && ! has_started && ((SECONDS < wall)) || break
   {
     echo "guest.sh: the guest did not start its command within $seconds s, and is started again. Its processors:"
-    echo 'info registers -a' >&"$questions"
-    while read -r -t 2 line <&"$answers"; do [[ $line != *IP=* && $line != *CPU#* ]] || echo "${line%%$'\r'}"; done
+    echo "$processors"
     echo 'guest.sh: the end of its console:'
     tail -n 20 "$run/console"
   } >&2
-  kill "$guest" && wait "$guest"
 done
 wait "$guest"
 ended=$?
 # A signal to this script ends `wait` before the guest has ended.
 while kill -0 "$guest" 2>/dev/null; do wait "$guest"; done
+((SECONDS < wall)) || ended=124  # Also if it was ended for an attempt for which no time was left.
 rm -f "$run"/qemu.{in,out}
 ((${#held[@]} == 0)) || rm -f "$run/initrd"
 
