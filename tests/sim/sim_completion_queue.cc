@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "hawser/base/check.h"
 #include "hawser/tests/sim/sim_queue_pair.h"
 
 namespace hawser::sim {
@@ -34,6 +34,7 @@ bool SimCompletionQueue::HasWork() const {
 
 size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
   std::unique_lock<std::mutex> lock(network_.mutex());
+  HAWSER_CHECK(!std::exchange(polling_, true), "a handler that runs inside Poll() polls");
   ++polls_;
   network_.RunDue();
   if (!HasWork() && network_.options().idle_poll_ns > 0 && !network_.quiet()) {
@@ -53,18 +54,23 @@ size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
     lock.lock();
   }
   size_t count = 0;
-  // Those with receives in `completions`: a SEND of theirs that follows is not offered.
-  std::set<uint32_t> have_received;
+  bool taken = false;
   while (count < completions.size() && !ready_.empty()) {
-    const Entry entry = std::move(ready_.front());
+    Entry entry = std::move(ready_.front());
     ready_.pop_front();
     if (network_.FindQueuePair(entry.completion.qp_num) == nullptr) continue;
-    const bool keeps_order = have_received.count(entry.completion.qp_num) == 0;
-    if (entry.offer && entry.offer(keeps_order ? &lock : nullptr)) continue;
-    if (entry.completion.opcode == fabric::Opcode::kReceive) have_received.insert(entry.completion.qp_num);
+    if (entry.offer && std::exchange(entry.offer, nullptr)(count == 0 ? &lock : nullptr)) {
+      taken = true;
+      continue;
+    }
+    if (taken) {
+      ready_.push_front(std::move(entry));
+      break;
+    }
     if (entry.on_polled) entry.on_polled();
     completions[count++] = entry.completion;
   }
+  polling_ = false;
   return count;
 }
 

@@ -54,6 +54,7 @@ class SimCompletionQueue final : public fabric::CompletionQueue {
   std::deque<Entry> ready_;
   std::deque<News> news_;
   bool woken_ = false;
+  bool polling_ = false;
   uint64_t polls_ = 0;
 };
 

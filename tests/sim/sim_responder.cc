@@ -45,7 +45,8 @@ absl::Status SimResponder::PostReceive(absl::Span<const fabric::ReceiveWorkReque
   for (const fabric::ReceiveWorkRequest& request : requests) {
     receives_.push_back(
         {request.wr_id, request.buffer,
-         qp_.network().memory_guard().Poison(request.buffer.address, request.buffer.length, qp_.qp_num())});
+         qp_.network().memory_guard().Poison(request.buffer.address, request.buffer.length, qp_.qp_num()),
+         ++receives_posted_});
     ++receives_out_;
   }
   RetrySoon();
@@ -263,7 +264,9 @@ bool SimResponder::Offer(const Receive& receive, const std::vector<uint8_t>& dat
   if (qp_.in_error()) {
     PushReceive(receive, CompletionStatus::kFlushed, 0, qp_.faults().flush.Throw(qp_.dice()));
   } else {
-    receives_.push_front(receive);
+    receives_.insert(std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Receive& other) { return other.number > receive.number; }),
+                     receive);
     RetrySoon();
   }
   return true;

@@ -72,6 +72,7 @@ class SimResponder {
     uint64_t wr_id;
     fabric::Sge buffer;
     MemoryGuard::Id guard;
+    uint64_t number;  // In the order of posting.
   };
   struct GrantedRange {
     fabric::Sge range;
@@ -130,6 +131,7 @@ class SimResponder {
 
   SimQueuePair& qp_;
   std::deque<Receive> receives_;
+  uint64_t receives_posted_ = 0;
   uint32_t receives_out_ = 0;
   uint32_t arrivals_to_poll_ = 0;
   uint64_t sends_arrived_ = 0;

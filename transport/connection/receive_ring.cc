@@ -111,6 +111,7 @@ void ReceiveRing::OnIdle(uint32_t may_come) {
     Want(kIdle);
   }
   Withdraw();
+  port_.queue_pair().Trim();
 }
 
 void ReceiveRing::Withdraw() {

@@ -208,10 +208,14 @@ class ConnectionHandler {
   // True: the SEND is taken. It completes no receive; all stay posted. The peer's SEND has succeeded.
   // False: the SEND completes a receive, as if it had not been offered. This function has posted, withdrawn
   // and ended nothing then.
+  // A Poll() inside which a SEND was taken returns no completions: the next one does. So a caller that takes
+  // no more SENDs has nothing more to handle in this Poll().
   // SENDs keep their order: none is offered once an earlier one has completed a receive, until the Poll() has
-  // ended that returns that completion. Nothing is promised of the order with other completions. This
-  // function may post, grant, revoke, and disconnect any queue pair. After a disconnect nothing more is
-  // offered. It may not poll, and not destroy a queue pair.
+  // ended that returns that completion. Nothing is promised of the order with other completions, nor which
+  // of the posted receives a SEND completes.
+  // This function may post, withdraw, grant, revoke, and disconnect, on any queue pair. After a disconnect
+  // nothing more is offered. It may not poll, which a fabric may answer with a CHECK, and not destroy a queue
+  // pair. After a fork() inside, the child is offered nothing more.
   virtual bool TakeSend(absl::Span<const uint8_t> /*message*/) { return false; }
 
   // Called instead of OnEstablished(). PermissionDenied: the peer rejected, with `private_data`. Unavailable
@@ -222,9 +226,9 @@ class ConnectionHandler {
   virtual void OnConnectFailed(const absl::Status& why, absl::string_view private_data) = 0;
 
   // The peer disconnected, died, or broke the fabric's protocol; `why` is Unavailable or DataLoss, and
-  // carries the violation if there was one (ViolationOf()), or IsPeersEnd(). An earlier Poll() has returned
-  // every SEND that arrived before. The queue pair may still look healthy and flush nothing until
-  // Disconnect() is called.
+  // carries the violation if there was one (ViolationOf()), or IsPeersEnd(). Every SEND that arrived before
+  // was returned by an earlier Poll(), or offered and taken. The queue pair may still look healthy and flush
+  // nothing until Disconnect() is called.
   virtual void OnDisconnected(const absl::Status& why) = 0;
 };
 
@@ -377,9 +381,11 @@ class QueuePair {
   // Withdraws the newest posted receives, at most `wr_ids.size()` of them, but none that a SEND has reached.
   // Writes their wr_ids, newest first, and returns how many there are. The caller owns their memory again,
   // and no completion follows. 0: there is none, the queue pair is in error, or the fabric cannot do this
-  // (verbs cannot). The caller expects no traffic for a while, so the fabric may free what only traffic
-  // needs.
+  // (verbs cannot).
   virtual size_t WithdrawReceives(absl::Span<uint64_t> /*wr_ids*/) { return 0; }
+
+  // The caller expects no traffic for a while, so the fabric may free what only traffic needs.
+  virtual void Trim() {}
 
   // The peer has sent something of which no Poll() has returned a completion yet. False as well where the
   // fabric cannot say (verbs: only the completion queue, which many queue pairs share, knows it).

@@ -7,6 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -111,6 +114,60 @@ TEST_P(OfferedSendTest, OneThatIsLongerThanItsReceiveIsRefusedAndNotOffered) {
   EXPECT_NE(a.sends[0].status, kSuccess);
   EXPECT_NE(b.receives[0].status, kSuccess);
   EXPECT_EQ(offers, 0);
+}
+
+TEST_P(OfferedSendTest, APollInWhichOneIsTakenReturnsNoCompletions) {
+  constexpr uint32_t kSends = 60, kTaken = 3;
+  auto [a, b] = world_.Connect({.send_depth = kSends, .receive_depth = kSends});
+  uint32_t taken_in_poll = 0, taken = 0;
+  b.news().take_send = [&](absl::string_view) {
+    if (taken_in_poll == kTaken) return false;
+    ++taken;
+    return ++taken_in_poll > 0;
+  };
+  for (uint32_t i = 0; i < kSends; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  for (uint32_t i = 0; i < kSends; ++i) ASSERT_THAT(a.Send(i, a.At(0, 5)), IsOk());
+  const auto poll = [&, &a = a, &b = b] {
+    Completion completions[16];
+    taken_in_poll = 0;
+    const size_t count = world_.completion_queue(1).Poll(absl::MakeSpan(completions));
+    EXPECT_TRUE(taken_in_poll == 0 || count == 0) << taken_in_poll << " and " << count;
+    for (size_t i = 0; i < count; ++i) b.Take(completions[i]);
+    const size_t sent = world_.completion_queue(0).Poll(absl::MakeSpan(completions));
+    for (size_t i = 0; i < sent; ++i) a.Take(completions[i]);
+  };
+  const absl::Time give_up = absl::Now() + kPatience;
+  while ((taken + b.receives.size() < kSends || a.sends.size() < kSends) && absl::Now() < give_up) poll();
+  EXPECT_EQ(taken + b.receives.size(), kSends);
+  EXPECT_GT(taken, 0u);
+}
+
+TEST_P(OfferedSendTest, ReceivesOfThoseThatAreTakenKeepTheirOrder) {
+  constexpr uint32_t kReceives = 16;
+  auto [a, b] = world_.Connect();
+  size_t taken = 0;
+  b.news().take_send = [&](absl::string_view) { return ++taken > 0; };
+  for (uint32_t i = 0; i < kReceives; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+  for (uint32_t i = 0; i < kReceives / 2; ++i) ASSERT_THAT(a.Send(i, a.At(0, 5)), IsOk());
+  HAWSER_UNTIL(world_, taken + b.receives.size() == kReceives / 2);
+  const size_t completed = b.receives.size();
+  world_.ExpectEverythingComesBack(b);
+  for (size_t i = completed + 1; i < b.receives.size(); ++i) {
+    EXPECT_LT(b.receives[i - 1].wr_id, b.receives[i].wr_id);
+  }
+}
+
+TEST_P(OfferedSendTest, AHandlerThatPollsInsideEndsTheProcess) {
+  // Otherwise the code below runs in a child made by fork(), which has nothing to poll.
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  auto [a, b] = world_.Connect();
+  int offers = 0;
+  b.news().take_send = [&](absl::string_view) {
+    Completion completion;
+    EXPECT_DEATH(world_.completion_queue(1).Poll({&completion, 1}), "inside Poll");
+    return ++offers > 0;
+  };
+  SendUntilOneIsOffered(a, b, "hello", offers);
 }
 
 // What one side sends from inside acknowledges the SEND that was offered.

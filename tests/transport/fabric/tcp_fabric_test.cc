@@ -261,6 +261,28 @@ TEST_F(TcpFabricTest, AReceiveThatIsBeingFilledIsNotWithdrawn) {
   EXPECT_EQ(b.Text(0, 6), "onetwo");
 }
 
+TEST_F(TcpFabricTest, WhatIsSentInsideAnOfferAcknowledgesTheSend) {
+  Endpoint& b = world_.NewEndpoint(1);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  int offers = 0;
+  b.news().take_send = [&](absl::string_view) {
+    const uint8_t answer[3] = {'y', 'e', 's'};
+    EXPECT_TRUE(b.qp().PostInline(answer));
+    b.qp().RingDoorbell();
+    return ++offers > 0;
+  };
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  peer.Say({.kind = FrameKind::kSend, .flags = kAckRequestedFlag, .length_bytes = 3}, "one");
+  peer.HearBytes(sizeof(FrameHeader) + 3);
+  EXPECT_EQ(offers, 1);
+  EXPECT_EQ(peer.FrameAt(0).kind, FrameKind::kSend);
+  EXPECT_EQ(peer.FrameAt(0).acknowledged, 1u);
+  world_.PollSome();
+  peer.Listen();
+  EXPECT_EQ(peer.heard().size(), sizeof(FrameHeader) + 3) << "no acknowledgement besides";
+}
+
 // While a SEND waits for a receive, a socket that is full is watched for room only.
 TEST_F(TcpFabricTest, AFullSocketIsReadAgainAfterASendHasWaited) {
   // When that timeout expires, epoll reports an error, and what has arrived is read before the connection

@@ -2,6 +2,8 @@
 // connections nevertheless, and the child ends none.
 
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -92,6 +94,41 @@ TEST_F(TcpForkTest, ChildThatDestroysItsCopiesHarmsNothing) {
   stranger.Say(EncodeGreeting(GreetingKind::kConnect, 16, ""));
   HAWSER_UNTIL(world_, world_.requests().requests.size() == 2);
   EXPECT_FALSE(greeted.closed());
+}
+
+// The child that returns from the handler is still inside Poll(), with the sockets of its parent at hand.
+TEST_F(TcpForkTest, AChildOfAHandlerIsOfferedAndReadsNothingMore) {
+  auto [a, b] = world_.Connect();
+  auto [c, d] = world_.Connect();
+  int offers = 0;
+  pid_t child = -1;
+  int status = -1;
+  const auto take = [&](absl::string_view) {
+    if (++offers > 1) return true;
+    child = fork();
+    if (child == 0) alarm(30);
+    if (child > 0) waitpid(child, &status, 0);
+    return true;
+  };
+  b.news().take_send = take;
+  d.news().take_send = take;
+  for (uint64_t i = 0; i < 2; ++i) {
+    ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
+    ASSERT_THAT(d.Receive(i, d.At(i * 100, 100)), IsOk());
+  }
+  world_.PollSome();
+  for (uint64_t i = 0; i < 2; ++i) {
+    ASSERT_THAT(a.Send(i, a.At(0, 5)), IsOk());
+    ASSERT_THAT(c.Send(i, c.At(0, 5)), IsOk());
+  }
+  HAWSER_UNTIL(world_, child >= 0);
+  if (child == 0) {
+    world_.PollSome();
+    _exit(offers == 1 && b.receives.empty() && d.receives.empty() ? 0 : 1);
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  HAWSER_UNTIL(world_, offers == 4 && a.sends.size() == 2 && c.sends.size() == 2);
+  EXPECT_FALSE(b.news().ended() || d.news().ended());
 }
 
 }  // namespace

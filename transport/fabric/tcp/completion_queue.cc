@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 
 namespace hawser::fabric {
 namespace {
@@ -178,6 +179,7 @@ void TcpCompletionQueue::HandleTimers() {
 
 size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (in_forked_child()) return 0;
+  HAWSER_CHECK(!polling_, "a handler that runs inside Poll() polls");
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
   if (!ending_.empty()) NotifyEnds();
@@ -200,6 +202,10 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       if ((events_.count = EpollWait(0, events_)) > 0) HandleEvents();
     }
     offers_sends_ = false;
+    if (in_forked_child()) [[unlikely]] {  // A handler has called fork().
+      polling_ = false;
+      return 0;
+    }
     idle = idle && ready_.empty() && taken_ == 0;
     if (completions.empty()) {
       DeliverNews(out);
@@ -261,7 +267,8 @@ void TcpCompletionQueue::NotifyEnds() {
 void TcpCompletionQueue::HandleEvents() {
   handshakes_ns_ = 0;
   // A handler can remove sources whose events have not been handled yet, so each source is looked up anew.
-  for (int i = 0; i < events_.count; ++i) {
+  // Or call fork(): the child leaves the others alone.
+  for (int i = 0; i < events_.count && !in_forked_child(); ++i) {
     const uint64_t data = events_.event[i].data.u64;
     if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
     if (data == kSourceTimerData) {
@@ -275,6 +282,7 @@ void TcpCompletionQueue::HandleEvents() {
 }
 
 void TcpCompletionQueue::SettleAcknowledgements(bool idle, bool rest) {
+  if (in_forked_child()) return;  // As of this Poll().
   polls_owing_ += 1 + taken_ / kTakenPerPoll;
   idle_polls_owing_ = idle ? idle_polls_owing_ + 1 : 0;
   // If another thread sleeps in Wait(), this one may never poll again. If there is a rest, this one polls

@@ -122,6 +122,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   // A child shares the sockets, the epoll set and the timers with its parent, and must not use them. Poll()
   // finds nothing, and destroying objects ends no connection.
   bool in_forked_child() const { return fork_mark_.in_child(); }
+  const ForkMark& fork_mark() const { return fork_mark_; }
 
  private:
   static constexpr int kEventsMax = 64;

@@ -220,11 +220,11 @@ FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end, 
         receive_queue_.ExecuteSend(header.flags);
         if (taker != nullptr && receive_queue_.MayOffer(header.length_bytes)) [[likely]] {
           const bool taken = taker->handler.TakeSend({payload, header.length_bytes});
-          if (!stream->is_open()) [[unlikely]] {
+          taker->taken += taken ? 1 : 0;
+          if (!stream->is_open() || taker->fork_mark.in_child()) [[unlikely]] {
             partial_bytes_ = 0;
             return Result::kDrained;
           }
-          taker->taken += taken ? 1 : 0;
           if (taken) [[likely]]
             continue;
         }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "hawser/base/fork.h"
 #include "hawser/transport/fabric/tcp/atomic.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/fabric/tcp/options.h"
@@ -40,10 +41,11 @@ class FrameReader {
     kNak,               // The peer refused a request of this side.
     kViolation,         // See violation().
   };
-  // Offers SENDs to the handler of the connection, which may close `stream` meanwhile. What follows is void
-  // then, and the result is kDrained.
+  // Offers SENDs to the handler of the connection, which may close `stream` meanwhile, or call fork(). What
+  // follows is void then (in the child), and the result is kDrained.
   struct Taker {
     ConnectionHandler& handler;
+    const ForkMark& fork_mark;
     uint32_t taken = 0;
   };
   // `taker`: null: no SEND is offered.

@@ -94,10 +94,13 @@ absl::Status TcpQueuePair::PostReceive(absl::Span<const ReceiveWorkRequest> requ
 
 size_t TcpQueuePair::WithdrawReceives(absl::Span<uint64_t> wr_ids) {
   if (life().state() == State::kError) return 0;  // Each is about to complete as flushed.
-  const uint32_t count = traffic_.receive_queue().Withdraw(wr_ids, traffic_.IsReceiving());
+  return traffic_.receive_queue().Withdraw(wr_ids, traffic_.IsReceiving());
+}
+
+void TcpQueuePair::Trim() {
+  if (life().state() == State::kError) return;
   traffic_.receive_queue().Trim();
   traffic_.send_queue().Trim();
-  return count;
 }
 
 absl::StatusOr<Granted> TcpQueuePair::Grant(const Sge& range, Access access) {

@@ -46,6 +46,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   void RingDoorbell() override { traffic_.RingDoorbell(); }
   absl::Status PostReceive(absl::Span<const ReceiveWorkRequest> requests) override;
   size_t WithdrawReceives(absl::Span<uint64_t> wr_ids) override;
+  void Trim() override;
   bool HasUnpolled() const override {
     return traffic_.receive_queue().HasCompletions(/*flush=*/false) || traffic_.stream().HasUnread();
   }

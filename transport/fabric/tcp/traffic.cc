@@ -54,7 +54,7 @@ void TcpTraffic::Start(uint32_t read_depth, uint8_t flags, absl::string_view pri
 
 // Offers SENDs to the handler, unless it does not know of the connection yet.
 [[gnu::always_inline]] inline FrameReader::Result TcpTraffic::Read() {
-  FrameReader::Taker taker = {handler_};
+  FrameReader::Taker taker = {handler_, completion_queue_.fork_mark()};
   const bool offers = completion_queue_.offers_sends() && !life_.has_established();
   const FrameReader::Result result =
       reader_.Read(stream_, completion_queue_.receive_staging(), completion_queue_.options().counters,
@@ -101,6 +101,8 @@ void TcpTraffic::Receive() {
 }
 
 void TcpTraffic::OnRead(FrameReader::Result result) {
+  if (completion_queue_.in_forked_child()) [[unlikely]]
+    return;  // The handler has called fork().
   NoteTaken();
   switch (result) {
     case FrameReader::Result::kDrained:
