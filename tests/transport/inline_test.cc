@@ -246,6 +246,7 @@ TEST_F(InlineTest, SmallMessagesThatAreKeptCountAsTheirObjects) {
 }
 
 TEST_F(InlineTest, TheReceiveOfASmallMessageIsUsedAgainAndTheMessageStays) {
+  world_.server.fabric->OfferSends(false);
   Link link(world_);
   constexpr size_t kCalls = 200;
   for (size_t i = 0; i < kCalls; ++i) {

@@ -67,6 +67,7 @@ TEST(ReceiveRingTest, AfterABurstAClientHoldsFewReceives) {
 
 TEST(ReceiveRingTest, CallsOneByOneShareAPostOfReceives) {
   World world;
+  for (World::Side* side : {&world.client, &world.server}) side->fabric->OfferSends(false);
   Link link(world, {.slots = kSlots});
   link.EchoAll();
   for (int i = 0; i < 50; ++i) {
@@ -78,6 +79,8 @@ TEST(ReceiveRingTest, CallsOneByOneShareAPostOfReceives) {
     std::vector<PendingCall> call(1);
     Burst(world, link, call);
   }
+  EXPECT_GT(link.client_counts().receive_posts, client);
+  EXPECT_GT(link.server_counts().receive_posts, server);
   EXPECT_LE(link.client_counts().receive_posts - client, 25u);
   EXPECT_LE(link.server_counts().receive_posts - server, 26u);
 }
@@ -156,6 +159,8 @@ TEST_F(WaitingRingTest, ABurstThatTheFabricOffersTakesNoReceives) {
     EXPECT_LE(link.client_counts().receives_posted, 2 + kToSpare);
   }
   EXPECT_EQ(link.server_counts().receive_posts, posts);
+  // The fabric does not free what the next burst needs.
+  EXPECT_EQ(link.client_counts().trims, 0u);
 }
 
 TEST_F(WaitingRingTest, AnIdleServerHoldsFewReceivesAgain) {
@@ -171,6 +176,8 @@ TEST_F(WaitingRingTest, AnIdleServerHoldsFewReceivesAgain) {
     world_.Pass(absl::Seconds(4), absl::Milliseconds(50));
     EXPECT_LE(link.server_counts().receives_posted, 2);
     EXPECT_LE(link.client_counts().receives_posted, 2);
+    EXPECT_GT(link.client_counts().trims, 0u);
+    EXPECT_GT(link.server_counts().trims, 0u);
     EXPECT_EQ(link.client_observer.closings + link.server_observer.closings, 0);
     // 1024: the memory of control messages. Pings have completed the last messages, so nothing else is
     // leased.
@@ -268,6 +275,7 @@ TEST_F(WaitingRingWithoutMemoryTest, AServerAnswersWithoutAReceive) {
 
 // Its buffer is in hand. If it went back to the pool, another connection could get it.
 TEST_F(WaitingRingWithoutMemoryTest, AReceiveThatWasCopiedIsPostedAgainBehindOneThatIsKept) {
+  world_.server.fabric->OfferSends(false);
   Link link(world_, {.slots = 4});
   PendingCall first;  // The first message of a connection is not copied.
   ASSERT_THAT(link.Send(first, 64), IsOk());

@@ -41,7 +41,8 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   fabric::CompletionQueue& real() { return *real_; }
   // No receive waits here that has completed.
   bool MayOffer() const {
-    return news_.empty() && kept_back_.empty() && spy_.keep_back_ != fabric::Opcode::kReceive;
+    return spy_.offers_sends_ && news_.empty() && kept_back_.empty() &&
+           spy_.keep_back_ != fabric::Opcode::kReceive;
   }
 
  private:
@@ -113,8 +114,11 @@ class SpyFabric::SpyHandler final : public fabric::ConnectionHandler {
       : completion_queue_(completion_queue), handler_(handler) {}
 
   bool TakeSend(absl::Span<const uint8_t> message) override {
-    return completion_queue_.MayOffer() && handler_.TakeSend(message);
+    const bool taken = completion_queue_.MayOffer() && handler_.TakeSend(message);
+    if (taken) ++counts_->taken_sends;
+    return taken;
   }
+  void set_counts(Counts& counts) { counts_ = &counts; }
   void OnEstablished(absl::string_view private_data) override { handler_.OnEstablished(private_data); }
   std::string OnAcceptFailed(const absl::Status& why) override { return handler_.OnAcceptFailed(why); }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
@@ -125,6 +129,7 @@ class SpyFabric::SpyHandler final : public fabric::ConnectionHandler {
  private:
   const SpyCompletionQueue& completion_queue_;
   fabric::ConnectionHandler& handler_;
+  Counts* counts_ = nullptr;
 };
 
 class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
@@ -202,6 +207,10 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     counts_.receives_posted -= static_cast<int64_t>(count);
     return count;
   }
+  void Trim() override {
+    ++counts_.trims;
+    real_->Trim();
+  }
   bool HasUnpolled() const override { return spy_.has_unpolled_.value_or(real_->HasUnpolled()); }
   absl::StatusOr<fabric::Granted> Grant(const fabric::Sge& range, Access access) override {
     if (counts_.grants >= spy_.grants_max_) return absl::ResourceExhaustedError("no more grants");
@@ -271,6 +280,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());
   counts_.back()->receive_depth = options.receive_depth;
+  spy_handler->set_counts(*counts_.back());
   return std::make_unique<SpyQueuePair>(*this, std::move(spy_handler), *std::move(real), *counts_.back());
 }
 

@@ -38,6 +38,8 @@ class SpyFabric final : public fabric::Fabric {
     int64_t receives_posted = 0;  // Posted and not completed.
     int64_t receives_posted_min = INT64_MAX;
     uint64_t receive_posts = 0;  // Calls.
+    uint64_t taken_sends = 0;    // SENDs that the connection took inside Poll().
+    uint64_t trims = 0;          // Calls of Trim().
     int64_t grants = 0;          // Granted and not revoked.
     int64_t revocations = 0;     // Begun and not completed.
     int64_t grants_max = 0;
@@ -93,6 +95,10 @@ class SpyFabric final : public fabric::Fabric {
   // From now on queue pairs post inline, if the other fabric does. Initially they do not, as with a NIC
   // without inline data.
   void LetPostInline() { posts_inline_ = true; }
+
+  // With false no SEND is offered to its connection, as with verbs. Initially all are that the other fabric
+  // offers.
+  void OfferSends(bool offer) { offers_sends_ = offer; }
 
   // What listeners say that are made from now on: see fabric::Listener::shortfall().
   void SetShortfall(absl::Status shortfall) { shortfall_ = std::move(shortfall); }
@@ -154,6 +160,7 @@ class SpyFabric final : public fabric::Fabric {
   std::optional<bool> has_unpolled_;
   bool pushes_ = false;
   bool posts_inline_ = false;
+  bool offers_sends_ = true;
   bool sends_may_wait_ = true;
   bool no_credits_ = false;
   std::optional<int> numa_node_;
