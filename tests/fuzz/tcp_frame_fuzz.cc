@@ -421,7 +421,7 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
     FUZZ_EXPECT(send(sockets[1], bytes.data(), count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
     bytes.remove_prefix(count);
     do {
-      result = victim.reader.Read(stream, absl::MakeSpan(staging), nullptr);
+      result = victim.reader.Read(stream, absl::MakeSpan(staging), nullptr, nullptr);
       while (result == Result::kPushed || (result == Result::kReceiverNotReady && victim.PostReceive())) {
         if (result == Result::kPushed) {
           for (FrameReader::Push& push : victim.reader.pushes()) {

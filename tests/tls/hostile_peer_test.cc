@@ -691,7 +691,7 @@ TEST(TlsRecordsTest, ATurnEndsHoweverShortTheRecordsAre) {
   FrameReader::Result result = FrameReader::Result::kMore;
   for (int turns = 0; result == FrameReader::Result::kMore; ++turns) {
     ASSERT_LT(turns, 100);
-    result = reader.Read(stream, absl::MakeSpan(staging), nullptr);
+    result = reader.Read(stream, absl::MakeSpan(staging), nullptr, nullptr);
     const auto after = static_cast<size_t>(std::count(memory.begin(), memory.end(), 'x'));
     EXPECT_LE(after - before, 1200u) << "records in one turn";
     before = after;
