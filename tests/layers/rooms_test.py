@@ -112,8 +112,8 @@ RPC_CIRCLE_MAX = 4
 CIRCLES = [
     # A call, and what keeps it, has it wait and sends it.
     [f"rpc/client/{name}" for name in ("call_pool", "call_queue", "call_sender", "untyped_call")],
-    # A group posts to its channels.
-    [f"rpc/client/{name}" for name in ("channel_core", "connection_group")],
+    # A group posts to its channels. The lane of a channel asks it where it leads, and hears from it that its session has ended.
+    [f"rpc/client/{name}" for name in ("channel_core", "connection_group", "lane_access", "remote_lane")],
     # A handler's call, its connection, and what an application sees of them.
     ["rpc/server_context", "rpc/serving/server_call", "rpc/serving/serving_connection"],
     # trace.cc has both headers' functions.

@@ -261,7 +261,7 @@ size_t Poller::TakeCompletions() {
   if (more_waiting_) completion_queue_->Poll({});
   take_until_ns_ = now_ns_ + kTurnNs;
   taken_ = 0;
-  flushed_at_ = 0;
+  clients_.StartTurn();
   since_clock_ = 0;
   while (true) {
     const size_t wanted = chunk_;
@@ -277,7 +277,7 @@ size_t Poller::TakeCompletions() {
     more_waiting_ = count == wanted;
     // The cause of a failure may be the next completion. It has to be handled in the same turn.
     if (!more_waiting_ || taken_ >= kBatch || (now_ns_ >= take_until_ns_ && !failure)) return taken_;
-    FlushLongQueues();
+    clients_.FlushLongQueues(taken_);
   }
 }
 
@@ -302,15 +302,8 @@ size_t Poller::TakeCompletions() {
 // receive, for the next turn.
 void Poller::AfterSends() {
   CountTaken(std::exchange(sends_allowed_, 0));
-  FlushLongQueues();
+  clients_.FlushLongQueues(taken_);
   AllowSends();
-}
-
-// In the middle of a turn. Its chunks have any length.
-void Poller::FlushLongQueues() {
-  if (taken_ - flushed_at_ < PollerClient::kLongQueue) return;
-  flushed_at_ = taken_;
-  clients_.FlushLongQueues();
 }
 
 // ---- Driving

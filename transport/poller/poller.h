@@ -242,7 +242,6 @@ class Poller final : public PollerServices {
   void CountTaken(size_t count);
   void AllowSends();
   void AfterSends();
-  void FlushLongQueues();
   int64_t ReadClock() {
     now_ns_ = environment_.NowNs();
     fine_clock_.OnRead(now_ns_);
@@ -273,7 +272,6 @@ class Poller final : public PollerServices {
   size_t dispatched_ = 0;  // Completions since the clock was read.
   // Of this turn's TakeCompletions(). A SEND that is taken inside a Poll() counts as a completion.
   size_t taken_ = 0;
-  size_t flushed_at_ = 0;  // taken_ when long queues were last posted.
   int64_t since_clock_ = 0;
   int64_t take_until_ns_ = 0;
   // SENDs that may be taken until the clock is looked at, and those of them that were not. 0: none.

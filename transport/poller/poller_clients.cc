@@ -41,7 +41,7 @@ void PollerClients::FlushMarked() {
 }
 
 // The peer starts with these while this turn continues.
-void PollerClients::FlushLongQueues() {
+void PollerClients::FlushLong() {
   for (size_t i = 0; i < to_flush_.size(); ++i) {
     to_flush_[i]->FlushIfLong();
   }

@@ -38,8 +38,14 @@ class PollerClients {
   void Flush() {
     if (!to_flush_.empty() || !closed_.empty()) FlushMarked();
   }
-  // In the middle of a turn: calls FlushIfLong() of those that are marked.
-  void FlushLongQueues();
+  void StartTurn() { flushed_at_ = 0; }
+  // In the middle of a turn, which has taken so many completions and SENDs: calls FlushIfLong() of those that
+  // are marked, once in kLongQueue of them. The chunks of a turn have any length.
+  void FlushLongQueues(size_t taken) {
+    if (taken - flushed_at_ < PollerClient::kLongQueue) return;
+    flushed_at_ = taken;
+    FlushLong();
+  }
 
   // The poller ends: disconnects each, then destroys them.
   void Disconnect();
@@ -48,11 +54,13 @@ class PollerClients {
  private:
   // There is one to flush, or to destroy.
   void FlushMarked();
+  void FlushLong();
 
   std::vector<std::unique_ptr<PollerClient>> clients_;
   std::vector<uint32_t> free_indexes_;
   size_t count_ = 0;  // Not yet destroyed.
   std::vector<PollerClient*> to_flush_;
+  size_t flushed_at_ = 0;  // What this turn had taken at the last FlushLong().
   std::vector<PollerClient*> closed_;
 };
 
