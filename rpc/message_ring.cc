@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "hawser/base/endian.h"
 
 namespace hawser {
@@ -18,15 +20,28 @@ constexpr uint64_t kHighBits = 0x8080808080808080;
 constexpr int kBitsInByte = 7;
 constexpr uint64_t kBitsOfByte = 0x7f;
 
-// READs of the head that is of two moments, one after the other.
+// READs of the head in one Send(), if each returns a mixture.
 constexpr int kHeadTriesMax = 16;
 
 std::atomic_ref<uint64_t> WordAt(uint8_t* address) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address));
 }
 
-// Of words in memory, which are little-endian on every host.
-uint64_t Little(uint64_t word) { return LoadLittle64(reinterpret_cast<const uint8_t*>(&word)); }
+// Words in memory are little-endian on every host.
+uint64_t FromMemory(uint64_t word) { return LoadLittle64(reinterpret_cast<const uint8_t*>(&word)); }
+uint64_t ForMemory(uint64_t value) {
+  uint64_t word;
+  StoreLittle64(reinterpret_cast<uint8_t*>(&word), value);
+  return word;
+}
+
+// Each step maps different sums to different sums, so two positions of one ring have two checksums.
+uint64_t ChecksumOf(const RingLayout::Head& head) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  uint64_t sum = head.words * kOdd + head.taken;
+  for (int step = 0; step < 3; ++step) sum = (sum ^ sum >> 32) * kOdd;
+  return sum ^ sum >> 32;
+}
 
 }  // namespace
 
@@ -39,6 +54,17 @@ absl::StatusOr<RingLayout> RingLayout::Of(uint64_t size_bytes) {
         "a ring of messages in ", size_bytes, " bytes: it needs at least ", kHeadBytes + 2 * kWordBytes));
   }
   return RingLayout(words);
+}
+
+std::array<uint64_t, 3> RingLayout::EncodeHead(const Head& head) {
+  return {ForMemory(head.words), ForMemory(head.taken), ForMemory(ChecksumOf(head))};
+}
+
+std::optional<RingLayout::Head> RingLayout::DecodeHead(absl::Span<const uint8_t> read) {
+  if (read.size() != kHeadBytes) return std::nullopt;
+  const Head head{LoadLittle64(read.data()), LoadLittle64(read.data() + kWordBytes)};
+  if (LoadLittle64(read.data() + 2 * kWordBytes) != ChecksumOf(head)) return std::nullopt;
+  return head;
 }
 
 // In the first lap they are set: memory that holds 0 has no message.
@@ -70,48 +96,87 @@ absl::StatusOr<MessageRing> MessageRing::Create(absl::Span<uint8_t> memory) {
     return absl::InvalidArgumentError("the memory of a ring of messages begins at no multiple of 8");
   }
   std::fill(memory.begin(), memory.end(), uint8_t{0});
-  return MessageRing(*layout, memory.data());
+  MessageRing ring(*layout, memory.data());
+  ring.StoreHead();
+  return ring;
 }
 
-// One load of each word: its bytes may change until all have arrived, and not after that.
+// Each store releases: the loads of the words that the client may overwrite now come before it.
+void MessageRing::StoreHead() {
+  const std::array<uint64_t, 3> head = RingLayout::EncodeHead({layout_.words(), taken_});
+  for (size_t i = 0; i < head.size(); ++i) {
+    WordAt(memory_ + i * kWordBytes).store(head[i], std::memory_order_release);
+  }
+}
+
+// One load of the word: its bytes may change until all have arrived.
 bool MessageRing::Load(uint64_t position, uint64_t& value) const {
   const uint64_t word = WordAt(memory_ + layout_.OffsetOf(position)).load(std::memory_order_relaxed);
-  return layout_.Decode(position, Little(word), value);
+  return layout_.Decode(position, FromMemory(word), value);
 }
 
 absl::StatusOr<bool> MessageRing::Receive(std::string& message) {
   if (!broken_.ok()) return broken_;
-  uint64_t length = 0;
-  if (!Load(taken_, length)) return false;
-  if (length > layout_.message_bytes_max()) {
-    return broken_ =
-               absl::DataLossError(absl::StrCat("the client has written a message of ", length,
-                                                " bytes into a ring for ", layout_.message_bytes_max()));
+  if (seen_ == 0) {
+    if (!Load(taken_, length_)) return false;
+    if (length_ > layout_.message_bytes_max()) {
+      return broken_ =
+                 absl::DataLossError(absl::StrCat("the client has written a message of ", length_,
+                                                  " bytes into a ring for ", layout_.message_bytes_max()));
+    }
+    seen_ = 1;
   }
-  const uint64_t words = RingLayout::WordsOf(length);
-  // A long message that has begun to arrive is looked at from its end: that costs one load as a rule.
+  const uint64_t words = RingLayout::WordsOf(length_);
   uint64_t value = 0;
-  if (!Load(taken_ + words - 1, value)) return false;
-  message.resize(length);
+  for (; seen_ < words; ++seen_) {
+    if (!Load(taken_ + seen_, value)) return false;
+  }
+  message.resize(length_);
   for (uint64_t i = 1; i < words; ++i) {
-    if (!Load(taken_ + i, value)) return false;
+    if (!Load(taken_ + i, value)) {
+      return broken_ = absl::DataLossError("the client has changed a message that had arrived");
+    }
     const uint64_t at = (i - 1) * kBytesInWord;
     uint8_t bytes[kWordBytes];
     StoreLittle64(bytes, value);
-    memcpy(message.data() + at, bytes, std::min<uint64_t>(kBytesInWord, length - at));
+    memcpy(message.data() + at, bytes, std::min<uint64_t>(kBytesInWord, length_ - at));
   }
   taken_ += words;
-  // After the loads above: then the client may write there again.
-  uint64_t position;
-  StoreLittle64(reinterpret_cast<uint8_t*>(&position), taken_);
-  WordAt(memory_).store(position, std::memory_order_release);
-  WordAt(memory_ + kWordBytes).store(position, std::memory_order_release);
+  seen_ = 0;
+  StoreHead();
   return true;
 }
 
 // ---- RingWriter
 
-absl::StatusOr<std::vector<RingWriter::Write>> RingWriter::Add(absl::string_view message) {
+absl::Status RingWriter::OnFirstRead(absl::Span<const uint8_t> read) const {
+  if (read.size() != kFirstReadBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the beginning of a ring has ", kFirstReadBytes, " bytes, not ", read.size()));
+  }
+  const std::optional<RingLayout::Head> head = RingLayout::DecodeHead(read.first(RingLayout::kHeadBytes));
+  if (head.has_value() && head->words != layout_.words()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the server has made a ring of ", head->words, " words, and the ticket is for ",
+                     layout_.words(), ": grant exactly the memory that MessageRing::Create() got"));
+  }
+  // No head, while a server is taking messages that another client has written, is one that is used.
+  const bool is_used = head.has_value()
+                           ? head->taken != 0 || LoadLittle64(read.data() + RingLayout::kHeadBytes) != 0
+                           : LoadLittle64(read.data()) == layout_.words();
+  if (is_used) {
+    return absl::FailedPreconditionError(
+        "another RemoteRing has used this ring of messages, and a ring has one in its life: the server has "
+        "to revoke the memory, share and create a ring anew, and grant that");
+  }
+  if (!head.has_value()) {
+    return absl::FailedPreconditionError(
+        "the memory is no ring of messages: the server has not called MessageRing::Create() with it");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RingWriter::Write>> RingWriter::WritesOf(absl::string_view message) const {
   if (message.size() > layout_.message_bytes_max()) {
     return absl::InvalidArgumentError(absl::StrCat("a message of ", message.size(),
                                                    " bytes for a ring: up to ", layout_.message_bytes_max(),
@@ -136,59 +201,114 @@ absl::StatusOr<std::vector<RingWriter::Write>> RingWriter::Add(absl::string_view
     bytes.resize(bytes.size() + kWordBytes);
     StoreLittle64(bytes.data() + bytes.size() - kWordBytes, layout_.Encode(position, value));
   }
-  written_ += words;
   return writes;
 }
 
-absl::Status RingWriter::OnHead(absl::Span<const uint8_t> head) {
-  const uint64_t taken = LoadLittle64(head.data());
-  if (taken != LoadLittle64(head.data() + kWordBytes)) {
-    return absl::UnavailableError("the server is just taking a message");
+void RingWriter::OnPosted(uint64_t message_bytes) { written_ += RingLayout::WordsOf(message_bytes); }
+
+absl::Status RingWriter::OnHead(absl::Span<const uint8_t> read) {
+  if (read.size() != RingLayout::kHeadBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the head of a ring has ", RingLayout::kHeadBytes, " bytes, not ", read.size()));
   }
-  if (taken < taken_ || taken > written_) {
-    return absl::DataLossError(absl::StrCat("the server has taken ", taken, " words of a ring, of ", written_,
-                                            " that were written"));
+  const std::optional<RingLayout::Head> head = RingLayout::DecodeHead(read);
+  if (!head.has_value()) return absl::UnavailableError("the server is just taking a message");
+  if (head->words != layout_.words() || head->taken < taken_ || head->taken > written_) {
+    return absl::DataLossError(absl::StrCat(
+        "the server has taken the words of a ring up to ", head->taken, ", after ", taken_, ", and ",
+        written_, " were written; it says that the ring has ", head->words, " of ", layout_.words()));
   }
-  taken_ = taken;
+  taken_ = head->taken;
   return absl::OkStatus();
 }
 
 // ---- RemoteRing
 
+// What is left of the timeout of one Send().
+class RemoteRing::TimeLeft {
+ public:
+  explicit TimeLeft(absl::Duration timeout) : timeout_(timeout) {}
+
+  bool is_over() const { return Get() <= absl::ZeroDuration(); }
+  // The options of the next operation.
+  RemoteOptions ForNext() const { return {.timeout = std::max(Get(), absl::ZeroDuration())}; }
+
+ private:
+  absl::Duration Get() const {
+    return timeout_ - absl::FromChrono(std::chrono::steady_clock::now() - start_);
+  }
+
+  const absl::Duration timeout_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 RemoteRing::RemoteRing(RemoteMemory memory)
     : memory_(std::move(memory)),
       ended_(RingLayout::Of(memory_.size_bytes()).status()),
-      // Not used if there is none.
+      // Unused if the memory is too small.
       writer_(RingLayout::Of(std::max<uint64_t>(memory_.size_bytes(), 64)).value()) {}
 
-absl::Status RemoteRing::ReadHead(const RemoteOptions& options) {
-  absl::Status status;
+absl::Status RemoteRing::ReadFirst(const TimeLeft& time) {
+  uint8_t first[RingWriter::kFirstReadBytes];
+  if (absl::Status read = memory_.Read(0, first, time.ForNext()).Wait(); !read.ok()) return read;
+  ended_ = writer_.OnFirstRead(first);
+  is_checked_ = ended_.ok();
+  return ended_;
+}
+
+absl::Status RemoteRing::ReadHead(const TimeLeft& time) {
   for (int tries = 0; tries < kHeadTriesMax; ++tries) {
     uint8_t head[RingLayout::kHeadBytes];
-    if (absl::Status read = memory_.Read(0, head, options).Wait(); !read.ok()) return read;
-    status = writer_.OnHead(head);
-    if (!absl::IsUnavailable(status)) return status;
+    if (absl::Status read = memory_.Read(0, head, time.ForNext()).Wait(); !read.ok()) return read;
+    const absl::Status status = writer_.OnHead(head);
+    if (absl::IsUnavailable(status)) continue;
+    ended_ = status;
+    return ended_;
   }
-  return status;
+  // The ring is as full as the last head has said.
+  return absl::OkStatus();
 }
 
 absl::Status RemoteRing::Send(absl::string_view message, const RemoteOptions& options) {
   if (!ended_.ok()) return ended_;
-  absl::StatusOr<std::vector<RingWriter::Write>> writes = writer_.Add(message);
+  const TimeLeft time(options.timeout.value_or(memory_.default_timeout()));
+  if (!is_checked_) {
+    if (absl::Status read = ReadFirst(time); !read.ok()) return read;
+  }
+  absl::StatusOr<std::vector<RingWriter::Write>> writes = writer_.WritesOf(message);
   if (absl::IsResourceExhausted(writes.status())) {
-    if (absl::Status read = ReadHead(options); !read.ok()) return read;
-    writes = writer_.Add(message);
+    if (absl::Status read = ReadHead(time); !read.ok()) return read;
+    writes = writer_.WritesOf(message);
   }
   if (!writes.ok()) return writes.status();
+  // A WRITE that its deadline ends would end the ring.
+  if (time.is_over()) {
+    return absl::DeadlineExceededError("the timeout passed before the message was written: it was not sent");
+  }
+  return Post(*writes, message.size(), time);
+}
+
+absl::Status RemoteRing::Post(const std::vector<RingWriter::Write>& writes, uint64_t message_bytes,
+                              const TimeLeft& time) {
   std::vector<RemoteOperation> operations;
-  operations.reserve(writes->size());
-  for (const RingWriter::Write& write : *writes) {
-    operations.push_back(memory_.Write(write.offset, write.bytes, options));
+  operations.reserve(writes.size());
+  for (const RingWriter::Write& write : writes) {
+    operations.push_back(memory_.Write(write.offset, write.bytes, time.ForNext()));
   }
+  absl::Status failed;
+  size_t unposted = 0;
   for (RemoteOperation& operation : operations) {
-    if (absl::Status written = operation.Wait(); !written.ok() && ended_.ok()) ended_ = std::move(written);
+    absl::Status written = operation.Wait();
+    if (absl::IsResourceExhausted(written)) ++unposted;  // Then nothing of it was posted.
+    if (!written.ok() && failed.ok()) failed = std::move(written);
   }
-  return ended_;
+  if (failed.ok()) {
+    writer_.OnPosted(message_bytes);
+  } else if (unposted < operations.size()) {
+    failed = ended_ = absl::AbortedError(
+        absl::StrCat("the ring of messages has ended, since a WRITE into it failed: ", failed.ToString()));
+  }
+  return failed;
 }
 
 }  // namespace hawser

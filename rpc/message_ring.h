@@ -1,22 +1,24 @@
 #ifndef HAWSER_RPC_MESSAGE_RING_H_
 #define HAWSER_RPC_MESSAGE_RING_H_
 
-// Messages in memory of a server, which a client WRITEs and the server polls:
+// A ring of messages in memory of a server. A client WRITEs them, and the server polls:
 //
 //   absl::StatusOr<hawser::SharedMemory> memory = server.Share(64 << 10);
 //   if (!memory.ok()) return memory.status();
 //   absl::StatusOr<hawser::MessageRing> ring = hawser::MessageRing::Create(memory->bytes());
 //   if (!ring.ok()) return ring.status();
-//   tickets.Lend(*std::move(memory));  // Its handler grants kReadWrite, to one client. In that client:
+//   tickets.Lend(*std::move(memory));  // Its handler grants kReadWrite to one client, which does this:
 //   auto opened = TablesStub(channel).Open().Send().Wait();
 //   if (!opened.ok()) return opened.status();
 //   hawser::RemoteRing remote(hawser::RemoteMemory(channel, (*opened)->getTable()));
 //   absl::Status sent = remote.Send("a message");
 //   if (!sent.ok()) return sent;
-//   absl::StatusOr<bool> came = ring->Receive(message);  // Of the server, whenever it likes.
+//   absl::StatusOr<bool> came = ring->Receive(message);  // The server, whenever it likes.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,14 +28,26 @@
 #include "absl/types/span.h"
 #include "hawser/rpc/remote_memory.h"
 
-// A ring of messages in memory of a server: one client WRITEs them, and the server polls. No handler runs,
-// and over RDMA no thread of the server's until it looks.
+// One client WRITEs the messages, and the server polls. No handler runs, and over RDMA no thread of the
+// server runs until it looks.
 //
-// The bytes of a WRITE arrive in any order, and those of one WRITE between those of another. So nothing that
-// is written behind a message says that the message is there: each byte says it of itself. It carries 7 bits
-// of a message, and a bit that changes with each lap of the ring. The server takes a word once all 8 bytes
-// have the bit of this lap. Where memory is free again, the client learns by a READ of what the server has
-// taken.
+// The bytes of a WRITE arrive in any order, and bytes of different WRITEs arrive interleaved. So nothing that
+// is written behind a message can say that the message is there. Instead each byte carries 7 bits of a
+// message and a tag bit, which changes with each lap of the ring. The server accepts a word once the tag bits
+// of all its 8 bytes are those of the current lap. The client learns what the server has taken, and so which
+// words are free again, from a READ of the head of the ring.
+//
+// One RemoteRing serves a ring in all its life: a second one does not know where the first has stopped, and
+// its Send() refuses the ring (FailedPrecondition). To go on after an end, or with another client:
+//   1. The server revokes the memory (SharedMemory::Revoke()), after which no late WRITE can arrive. It may
+//      still Receive() the messages that are there.
+//   2. It shares memory (Server::Share()), calls MessageRing::Create(), and grants that.
+//   3. The client makes a RemoteRing of the new ticket.
+//
+// Over iWARP the OK of a WRITE does not mean that it has arrived (RemoteOperation::Wait()). If the connection
+// of the one-sided operations breaks afterwards, it never arrives, and no Status tells: later messages cross
+// the next connection, but Receive() returns false for ever, at the hole. So over iWARP the failure of any
+// one-sided operation of the channel, also on other memory, is the end of the ring: go on as above.
 namespace hawser {
 
 // Where words are in a ring, and what is in them. A position counts words from the beginning of the ring's
@@ -41,12 +55,21 @@ namespace hawser {
 class RingLayout {
  public:
   static constexpr size_t kWordBytes = 8;
-  static constexpr size_t kBytesInWord = 7;  // Of a message.
-  // What the server has taken: a position, twice. One of the two is whole in a READ that is cut in one place,
-  // which happens over iWARP, and they are equal only if both are a position that was there.
-  static constexpr size_t kHeadBytes = 2 * kWordBytes;
+  static constexpr size_t kBytesInWord = 7;  // Bytes of a message.
+  // The head: the number of words of the ring, the position up to which the server has taken them, and a
+  // checksum of both. A READ may copy its bytes at different times. Where a READ copies 8 aligned bytes at
+  // once (TCP, InfiniBand, RoCE) the checksum shows every mixture: two positions have two checksums. Over
+  // iWARP, where a word may be torn, it misses a mixture with a probability of 2^-64.
+  static constexpr size_t kHeadBytes = 3 * kWordBytes;
+  struct Head {
+    uint64_t words = 0;
+    uint64_t taken = 0;
+  };
+  static std::array<uint64_t, 3> EncodeHead(const Head& head);
+  // kHeadBytes that a READ has returned. nullopt: they are a mixture, or no head.
+  static std::optional<Head> DecodeHead(absl::Span<const uint8_t> read);
 
-  // InvalidArgument: there is no room for a message, or it does not begin at a multiple of 8.
+  // InvalidArgument: there is no room for a message.
   static absl::StatusOr<RingLayout> Of(uint64_t size_bytes);
 
   uint64_t words() const { return words_; }
@@ -56,7 +79,7 @@ class RingLayout {
   static uint64_t WordsOf(uint64_t bytes) { return 1 + (bytes + kBytesInWord - 1) / kBytesInWord; }
   uint64_t OffsetOf(uint64_t position) const { return kHeadBytes + position % words_ * kWordBytes; }
 
-  // Of the word at `position`, which carries the low 56 bits of `value`.
+  // The word at `position`, which carries the low 56 bits of `value`.
   uint64_t Encode(uint64_t position, uint64_t value) const;
   // False: not all of it has arrived.
   bool Decode(uint64_t position, uint64_t word, uint64_t& value) const;
@@ -73,27 +96,35 @@ class RingLayout {
 // Lifetime: the memory outlives it.
 class MessageRing {
  public:
-  // In this memory, to which no client has a grant yet: it is set to 0. InvalidArgument: it is too small, or
-  // begins at no multiple of 8.
+  // Makes this memory a ring, and sets it to 0. No client has a grant of it yet. InvalidArgument: it is too
+  // small, or does not begin at a multiple of 8.
   static absl::StatusOr<MessageRing> Create(absl::Span<uint8_t> memory);
 
   uint64_t message_bytes_max() const { return layout_.message_bytes_max(); }
 
-  // True: `message` is the next one. False: it is not there, or not yet all of it. DataLoss: the client has
-  // written what is no message; the same from then on.
+  // True: `message` is the next one. False: the next message has not arrived, or not whole; `message` is
+  // unchanged. DataLoss: the client has written what no RemoteRing writes. Each later call returns this
+  // Status, and `message` is undefined.
+  //
+  // A call that returns false looks only at words that earlier calls have not seen, and at the first that is
+  // missing: a client that never completes a message costs one load a call.
   absl::StatusOr<bool> Receive(std::string& message);
 
  private:
   MessageRing(RingLayout layout, uint8_t* memory) : layout_(layout), memory_(memory) {}
   bool Load(uint64_t position, uint64_t& value) const;
+  // The head says that the words up to `taken_` are free.
+  void StoreHead();
 
   RingLayout layout_;
   uint8_t* memory_;
-  uint64_t taken_ = 0;  // The position behind the last message.
+  uint64_t taken_ = 0;   // The position behind the last message.
+  uint64_t seen_ = 0;    // Words of the next message that have arrived, from its first one on.
+  uint64_t length_ = 0;  // Bytes of the next message, if `seen_` > 0.
   absl::Status broken_;
 };
 
-// What a client writes, and where. Without the WRITEs themselves: RemoteRing has them.
+// What a client writes, and where. RemoteRing does the WRITEs and READs.
 class RingWriter {
  public:
   struct Write {
@@ -104,39 +135,68 @@ class RingWriter {
   explicit RingWriter(RingLayout layout) : layout_(layout) {}
 
   uint64_t message_bytes_max() const { return layout_.message_bytes_max(); }
-  // One WRITE, or two at the end of the ring, in any order. ResourceExhausted: the ring is full, as far as
-  // OnHead() has said. InvalidArgument: the message is too long.
-  absl::StatusOr<std::vector<Write>> Add(absl::string_view message);
-  // A READ of RingLayout::kHeadBytes at offset 0 has returned these. DataLoss: no server has written them.
-  // Unavailable: they are of two moments; READ them again.
+  // The position up to which the server has taken words, as far as OnHead() knows.
+  uint64_t taken() const { return taken_; }
+
+  // The first READ of this writer, at offset 0, has returned these kFirstReadBytes: the head, and the first
+  // word. FailedPrecondition: no ring of this size is there, or one that was written to already.
+  static constexpr size_t kFirstReadBytes = RingLayout::kHeadBytes + RingLayout::kWordBytes;
+  absl::Status OnFirstRead(absl::Span<const uint8_t> read) const;
+
+  // The WRITEs of the next message: one, or two at the end of the ring, in any order. ResourceExhausted: the
+  // ring is full, as far as OnHead() knows. InvalidArgument: the message is too long.
+  absl::StatusOr<std::vector<Write>> WritesOf(absl::string_view message) const;
+  // They are posted, or may be: the next message comes behind this one, which has that many bytes.
+  void OnPosted(uint64_t message_bytes);
+
+  // A READ of RingLayout::kHeadBytes at offset 0 has returned these. Unavailable: they are a mixture; READ
+  // them again. DataLoss: no server has written them. InvalidArgument: another number of bytes.
   absl::Status OnHead(absl::Span<const uint8_t> head);
 
  private:
   RingLayout layout_;
   uint64_t written_ = 0;  // The position behind the last message.
-  uint64_t taken_ = 0;    // That of the server, as of the last READ.
+  uint64_t taken_ = 0;
 };
 
 // The client's end.
 // Thread:   one at a time. Send() waits: not in a handler or callback.
 class RemoteRing {
  public:
-  // `memory`: with READ and WRITE, and all of what the server has made a ring.
+  // `memory`: a ticket with READ and WRITE for all of what the server has made a ring.
   explicit RemoteRing(RemoteMemory memory);
 
-  // OK: it is in the server's memory, as a WRITE is (RemoteOperation::Wait()). ResourceExhausted: the ring is
-  // full; the message was not sent, and may be later. InvalidArgument: it is too long, or the memory is none
-  // for a ring. Any other: a WRITE or a READ has failed. If it was a WRITE, the message may be there or not,
-  // and the ring has ended, since that WRITE could arrive yet, on top of a later one: each call returns that
-  // Status.
+  // The timeout is for all READs and WRITEs of the call together. The first Send() READs the head; later ones
+  // do so if the ring seems full, up to 16 times if the server keeps changing it.
+  //
+  // OK: the WRITE is complete. Over TCP, InfiniBand or RoCE the message is in the server's memory; over iWARP
+  // it may yet be lost (see the top).
+  // ResourceExhausted: the ring is full, or this process or the server has no room for the operation. The
+  // message was not sent, and may be later.
+  // InvalidArgument: the message is too long, or the memory too small for a ring.
+  // Any other: see ended(). If that is OK, the message was not sent, since a READ failed or the timeout
+  // passed before the WRITE, and it may be sent later.
   absl::Status Send(absl::string_view message, const RemoteOptions& options = {});
 
+  // Not OK: the ring has ended for this client, and each Send() returns this. The top says how to go on.
+  // Aborted: a WRITE failed. The message may be there or not, and the WRITE could still arrive, on top of a
+  // later message. The text has the cause. FailedPrecondition: the memory is no ring of this size, or one
+  // that another RemoteRing has used. DataLoss: the head has what no server writes. InvalidArgument: the
+  // memory is too small.
+  const absl::Status& ended() const { return ended_; }
+
  private:
-  absl::Status ReadHead(const RemoteOptions& options);
+  class TimeLeft;
+
+  absl::Status ReadFirst(const TimeLeft& time);
+  absl::Status ReadHead(const TimeLeft& time);
+  absl::Status Post(const std::vector<RingWriter::Write>& writes, uint64_t message_bytes,
+                    const TimeLeft& time);
 
   RemoteMemory memory_;
   absl::Status ended_;
   RingWriter writer_;
+  bool is_checked_ = false;  // The first READ has shown a ring that is new.
 };
 
 }  // namespace hawser

@@ -213,4 +213,10 @@ RemoteCapabilities RemoteMemory::capabilities() const {
   return capabilities;
 }
 
+absl::Duration RemoteMemory::default_timeout() const {
+  if (!why_not_.ok()) return absl::InfiniteDuration();
+  const int64_t timeout_ns = channel_->sender()->default_timeout_ns();
+  return timeout_ns == transport::kNever ? absl::InfiniteDuration() : absl::Nanoseconds(timeout_ns);
+}
+
 }  // namespace hawser

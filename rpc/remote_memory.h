@@ -196,6 +196,8 @@ class RemoteMemory {
                            const RemoteOptions& options = {});
 
   RemoteCapabilities capabilities() const;
+  // What operations without RemoteOptions::timeout get: ChannelOptions::default_timeout.
+  absl::Duration default_timeout() const;
 
  private:
   struct What;

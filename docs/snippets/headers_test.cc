@@ -266,13 +266,13 @@ absl::Status SendOne(hawser::Server& server, RingImpl& tickets,
   if (!memory.ok()) return memory.status();
   absl::StatusOr<hawser::MessageRing> ring = hawser::MessageRing::Create(memory->bytes());
   if (!ring.ok()) return ring.status();
-  tickets.Lend(*std::move(memory));  // Its handler grants kReadWrite, to one client. In that client:
+  tickets.Lend(*std::move(memory));  // Its handler grants kReadWrite to one client, which does this:
   auto opened = TablesStub(channel).Open().Send().Wait();
   if (!opened.ok()) return opened.status();
   hawser::RemoteRing remote(hawser::RemoteMemory(channel, (*opened)->getTable()));
   absl::Status sent = remote.Send("a message");
   if (!sent.ok()) return sent;
-  absl::StatusOr<bool> came = ring->Receive(message);  // Of the server, whenever it likes.
+  absl::StatusOr<bool> came = ring->Receive(message);  // The server, whenever it likes.
   // end of snippet
   if (!came.ok()) return came.status();
   return *came ? absl::OkStatus() : absl::NotFoundError("no message");

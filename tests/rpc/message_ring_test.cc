@@ -3,6 +3,7 @@
 #include "hawser/rpc/message_ring.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -11,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
+#include "hawser/base/endian.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/server.h"
@@ -21,18 +24,49 @@
 #include "hawser/tests/sim/dice.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/runtime.h"
 #include "tests/rpc/memory_probe.rpc.h"
 
 namespace hawser {
 namespace {
 
 using Write = RingWriter::Write;
+using Head = RingLayout::Head;
 
 std::string MessageOf(uint64_t number, size_t bytes) {
   sim::Dice dice(number);
   std::string message(bytes, '\0');
   for (char& each : message) each = static_cast<char>(dice.Next() >> 32);
   return message;
+}
+
+// Memory that begins at a multiple of 8.
+struct Memory {
+  explicit Memory(size_t size_bytes, uint64_t word = 0) : words(size_bytes / 8, word) {}
+  absl::Span<uint8_t> bytes() { return {reinterpret_cast<uint8_t*>(words.data()), words.size() * 8}; }
+  std::vector<uint64_t> words;
+};
+
+// The WRITEs of the next message, as if they were posted.
+std::vector<Write> Add(RingWriter& writer, const std::string& message) {
+  absl::StatusOr<std::vector<Write>> writes = writer.WritesOf(message);
+  EXPECT_THAT(writes.status(), IsOk());
+  if (!writes.ok()) return {};
+  writer.OnPosted(message.size());
+  return *std::move(writes);
+}
+
+void Deliver(const std::vector<Write>& writes, absl::Span<uint8_t> memory) {
+  for (const Write& write : writes) {
+    std::copy(write.bytes.begin(), write.bytes.end(), memory.begin() + write.offset);
+  }
+}
+
+std::vector<uint8_t> BytesOf(const Head& head) {
+  const std::array<uint64_t, 3> words = RingLayout::EncodeHead(head);
+  std::vector<uint8_t> bytes(RingLayout::kHeadBytes);
+  std::memcpy(bytes.data(), words.data(), bytes.size());
+  return bytes;
 }
 
 // What a NIC may do: the bytes of all WRITEs that were posted arrive in any order, one at a time.
@@ -92,39 +126,43 @@ class NaiveRing {
 
 constexpr uint64_t kSeeds = 200;
 constexpr uint64_t kMessages = 60;
+constexpr uint64_t kStepsMax = 1000000;
 
-TEST(MessageRingTest, EveryMessageComesWholeAndInOrderHoweverItsBytesArrive) {
+TEST(MessageRingTest, MessagesArriveWholeInWhateverOrderBytesDo) {
   bool was_full = false, was_in_part = false;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     sim::Dice dice(seed);
-    std::vector<uint64_t> memory(static_cast<size_t>(dice.Between(6, 40)), 0x5a5a5a5a5a5a5a5a);
-    const absl::Span<uint8_t> bytes(reinterpret_cast<uint8_t*>(memory.data()), memory.size() * 8);
+    Memory memory(8 * static_cast<size_t>(dice.Between(6, 40)), 0x5a5a5a5a5a5a5a5a);
+    const absl::Span<uint8_t> bytes = memory.bytes();
     absl::StatusOr<MessageRing> ring = MessageRing::Create(bytes);
     ASSERT_THAT(ring.status(), IsOk());
     RingWriter writer(*RingLayout::Of(bytes.size()));
     AnyOrder wire(dice, bytes);
     std::deque<std::string> expected;
     uint64_t sent = 0, taken = 0;
-    while (taken < kMessages) {
+    for (uint64_t steps = 0; taken < kMessages; ++steps) {
+      ASSERT_LT(steps, kStepsMax) << "seed " << seed;
       if (sent < kMessages && dice.Chance(0.2)) {
         const std::string message =
             MessageOf(seed * 1000 + sent,
                       static_cast<size_t>(dice.Between(0, static_cast<int64_t>(writer.message_bytes_max()))));
-        absl::StatusOr<std::vector<Write>> writes = writer.Add(message);
+        absl::StatusOr<std::vector<Write>> writes = writer.WritesOf(message);
         if (absl::IsResourceExhausted(writes.status())) {
           was_full = true;
           EXPECT_THAT(writer.OnHead(bytes.first(RingLayout::kHeadBytes)), IsOk());
         } else {
           ASSERT_THAT(writes.status(), IsOk());
+          writer.OnPosted(message.size());
           wire.Post(*writes);
           expected.push_back(message);
           ++sent;
         }
       }
       wire.Deliver();
-      std::string message;
+      std::string message = "before";
       const absl::StatusOr<bool> came = ring->Receive(message);
       ASSERT_THAT(came.status(), IsOk()) << "seed " << seed;
+      ASSERT_TRUE(*came || message == "before") << "seed " << seed;
       was_in_part = was_in_part || (!*came && !expected.empty() && !wire.idle());
       if (!*came) continue;
       ASSERT_FALSE(expected.empty()) << "seed " << seed;
@@ -136,8 +174,8 @@ TEST(MessageRingTest, EveryMessageComesWholeAndInOrderHoweverItsBytesArrive) {
   EXPECT_TRUE(was_full && was_in_part);
 }
 
-// So the test above can see such a mistake.
-TEST(MessageRingTest, AByteBehindTheMessageDoesNotSayThatItIsThere) {
+// The test above can see such a mistake.
+TEST(MessageRingTest, AByteBehindAMessageDoesNotProveItsArrival) {
   bool was_torn = false;
   for (uint64_t seed = 1; seed <= kSeeds && !was_torn; ++seed) {
     sim::Dice dice(seed);
@@ -145,7 +183,8 @@ TEST(MessageRingTest, AByteBehindTheMessageDoesNotSayThatItIsThere) {
     NaiveRing ring(memory.data());
     AnyOrder wire(dice, absl::MakeSpan(memory));
     uint64_t sent = 0;
-    while (ring.taken() < kMessages && !was_torn) {
+    for (uint64_t steps = 0; ring.taken() < kMessages && !was_torn; ++steps) {
+      ASSERT_LT(steps, kStepsMax) << "seed " << seed;
       if (sent < kMessages && sent < ring.taken() + NaiveRing::kSlots && dice.Chance(0.2)) {
         wire.Post(NaiveRing::Add(sent, MessageOf(sent, 40)));
         ++sent;
@@ -159,32 +198,115 @@ TEST(MessageRingTest, AByteBehindTheMessageDoesNotSayThatItIsThere) {
   EXPECT_TRUE(was_torn);
 }
 
-TEST(MessageRingTest, AHeadThatIsOfTwoMomentsGivesNoRoom) {
-  RingWriter writer(*RingLayout::Of(64));
-  ASSERT_THAT(writer.Add(std::string(30, 'x')).status(), IsOk());
-  EXPECT_THAT(writer.Add("y").status(), HasCode(absl::StatusCode::kResourceExhausted));
-  uint8_t head[RingLayout::kHeadBytes] = {};
-  head[0] = 6;  // The other word is of the moment before.
+TEST(MessageRingTest, AHeadThatIsAMixtureGivesNoRoom) {
+  RingWriter writer(*RingLayout::Of(64));  // Of 5 words.
+  Add(writer, std::string(28, 'x'));
+  EXPECT_THAT(writer.WritesOf("y").status(), HasCode(absl::StatusCode::kResourceExhausted));
+  std::vector<uint8_t> head = BytesOf({5, 0});
+  head[8] = 5;  // The checksum is that of the moment before.
   EXPECT_THAT(writer.OnHead(head), HasCode(absl::StatusCode::kUnavailable));
-  EXPECT_THAT(writer.Add("y").status(), HasCode(absl::StatusCode::kResourceExhausted));
-  head[8] = 6;
-  EXPECT_THAT(writer.OnHead(head), IsOk());
-  EXPECT_THAT(writer.Add("y").status(), IsOk());
+  EXPECT_THAT(writer.WritesOf("y").status(), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(writer.OnHead(BytesOf({5, 5})), IsOk());
+  EXPECT_THAT(writer.WritesOf("y").status(), IsOk());
 }
 
-TEST(MessageRingTest, AServerThatHasTakenWhatWasNotWrittenIsBroken) {
+// Each byte of the head is that of some moment during the READ, and both words may be cut at the same byte.
+TEST(MessageRingTest, AHeadWhoseBytesAreReadAtAnyTimeIsNoOther) {
+  uint64_t whole = 0, mixed = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    sim::Dice dice(seed);
+    Memory memory(64 << 10);
+    absl::StatusOr<MessageRing> ring = MessageRing::Create(memory.bytes());
+    ASSERT_THAT(ring.status(), IsOk());
+    const RingLayout layout = *RingLayout::Of(memory.bytes().size());
+    RingWriter all(layout);
+    std::vector<std::vector<uint8_t>> heads;
+    std::vector<uint64_t> positions;
+    uint64_t written = 0;
+    const auto note = [&] {
+      const absl::Span<uint8_t> head = memory.bytes().first(RingLayout::kHeadBytes);
+      heads.emplace_back(head.begin(), head.end());
+      positions.push_back(written);
+    };
+    note();
+    for (int number = 0; number < 20; ++number) {
+      const std::string message(static_cast<size_t>(dice.Between(0, 2000)), 'x');
+      Deliver(Add(all, message), memory.bytes());
+      written += RingLayout::WordsOf(message.size());
+      std::string taken;
+      ASSERT_TRUE(ring->Receive(taken).value_or(false));
+      note();
+    }
+    for (int reads = 0; reads < 200; ++reads) {
+      const bool cut_in_words = dice.Chance(0.5);
+      const auto cut = static_cast<size_t>(dice.Between(0, 8));
+      const auto any = [&] {
+        return static_cast<size_t>(dice.Between(0, static_cast<int64_t>(heads.size()) - 1));
+      };
+      const size_t one = any(), other = any();
+      std::vector<uint8_t> read(RingLayout::kHeadBytes);
+      for (size_t i = 0; i < read.size(); ++i) {
+        read[i] = heads[cut_in_words ? (i % 8 < cut ? one : other) : any()][i];
+      }
+      RingWriter writer = all;
+      const absl::Status status = writer.OnHead(read);
+      ++(status.ok() ? whole : mixed);
+      if (!status.ok()) {
+        ASSERT_THAT(status, HasCode(absl::StatusCode::kUnavailable)) << "seed " << seed;
+      } else {
+        ASSERT_NE(std::find(positions.begin(), positions.end(), writer.taken()), positions.end())
+            << "seed " << seed << ": no head had " << writer.taken();
+      }
+    }
+  }
+  EXPECT_GT(whole, 100u);
+  EXPECT_GT(mixed, 100u);
+}
+
+TEST(MessageRingTest, AServerThatTookWhatWasNotWrittenIsBroken) {
   RingWriter writer(*RingLayout::Of(64));
-  uint8_t head[RingLayout::kHeadBytes] = {};
-  head[0] = head[8] = 1;
-  EXPECT_THAT(writer.OnHead(head), HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(writer.OnHead(BytesOf({5, 1})), HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(writer.OnHead(BytesOf({6, 0})), HasCode(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(writer.OnHead(BytesOf({5, 0})), IsOk());
+}
+
+TEST(MessageRingTest, AHeadOfAnotherSizeIsRefused) {
+  RingWriter writer(*RingLayout::Of(64));
+  std::vector<uint8_t> head = BytesOf({5, 0});
+  head.push_back(0);
+  EXPECT_THAT(writer.OnHead(head), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(writer.OnHead(absl::MakeSpan(head).first(8)), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(writer.OnFirstRead(head), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(MessageRingTest, TheFirstReadShowsWhetherTheRingIsNew) {
+  Memory memory(128);
+  const RingLayout layout = *RingLayout::Of(128);
+  const RingWriter second(layout);
+  const absl::Span<uint8_t> first = memory.bytes().first(RingWriter::kFirstReadBytes);
+  EXPECT_THAT(second.OnFirstRead(first), HasCode(absl::StatusCode::kFailedPrecondition));  // No ring.
+  absl::StatusOr<MessageRing> ring = MessageRing::Create(memory.bytes());
+  ASSERT_THAT(ring.status(), IsOk());
+  EXPECT_THAT(second.OnFirstRead(first), IsOk());
+  EXPECT_THAT(RingWriter(*RingLayout::Of(120)).OnFirstRead(first),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+  RingWriter writer(layout);
+  const std::vector<Write> writes = Add(writer, "a message");
+  // One byte of it, the last of the length, which is 0 but for the tag.
+  memory.bytes()[writes[0].offset + 7] = writes[0].bytes[7];
+  EXPECT_THAT(second.OnFirstRead(first), HasCode(absl::StatusCode::kFailedPrecondition));
+  Deliver(writes, memory.bytes());
+  std::string message;
+  ASSERT_TRUE(ring->Receive(message).value_or(false));
+  EXPECT_THAT(second.OnFirstRead(first), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST(MessageRingTest, AMessageThatCannotBeEndsTheRing) {
-  std::vector<uint64_t> memory(8);
-  const absl::Span<uint8_t> bytes(reinterpret_cast<uint8_t*>(memory.data()), 64);
+  Memory memory(64);
+  const absl::Span<uint8_t> bytes = memory.bytes();
   absl::StatusOr<MessageRing> ring = MessageRing::Create(bytes);
   ASSERT_THAT(ring.status(), IsOk());
-  EXPECT_EQ(ring->message_bytes_max(), 35u);
+  EXPECT_EQ(ring->message_bytes_max(), 28u);
   std::memset(bytes.data() + RingLayout::kHeadBytes, 0xff, 8);
   std::string message;
   EXPECT_THAT(ring->Receive(message).status(), HasCode(absl::StatusCode::kDataLoss));
@@ -192,43 +314,135 @@ TEST(MessageRingTest, AMessageThatCannotBeEndsTheRing) {
   EXPECT_THAT(ring->Receive(message).status(), HasCode(absl::StatusCode::kDataLoss));
 }
 
+// A client sends the length and the last word of the longest message, and never the rest.
+TEST(MessageRingTest, AMessageThatNeverCompletesCostsNothing) {
+  Memory memory(1 << 20);
+  const RingLayout layout = *RingLayout::Of(memory.bytes().size());
+  absl::StatusOr<MessageRing> ring = MessageRing::Create(memory.bytes());
+  ASSERT_THAT(ring.status(), IsOk());
+  const auto set = [&](uint64_t position, uint64_t value) {
+    StoreLittle64(memory.bytes().data() + layout.OffsetOf(position), layout.Encode(position, value));
+  };
+  set(0, layout.message_bytes_max());
+  set(layout.words() - 1, 0);
+  std::string message = "before";
+  const size_t capacity = message.capacity();
+  for (int polls = 0; polls < 1000; ++polls) {
+    const absl::StatusOr<bool> came = ring->Receive(message);
+    ASSERT_THAT(came.status(), IsOk());
+    ASSERT_FALSE(*came);
+  }
+  EXPECT_EQ(message, "before");
+  EXPECT_EQ(message.capacity(), capacity);
+}
+
+// Words that have been seen are not looked at again until all are there. Nor is the length taken twice.
+TEST(MessageRingTest, APollGoesOnWhereTheLastOneStopped) {
+  Memory memory(256);
+  absl::StatusOr<MessageRing> ring = MessageRing::Create(memory.bytes());
+  ASSERT_THAT(ring.status(), IsOk());
+  RingWriter writer(*RingLayout::Of(256));
+  const std::vector<Write> writes = Add(writer, std::string(70, 'x'));
+  ASSERT_EQ(writes.size(), 1u);
+  std::vector<Write> part = writes;
+  part[0].bytes.resize(5 * 8);
+  Deliver(part, memory.bytes());
+  std::string message = "before";
+  ASSERT_FALSE(ring->Receive(message).value_or(true));
+  // The client takes words back. The ring notices once the others have come.
+  std::fill_n(memory.bytes().data() + RingLayout::kHeadBytes, 2 * 8, uint8_t{0});
+  ASSERT_FALSE(ring->Receive(message).value_or(true));
+  EXPECT_EQ(message, "before");
+  std::copy(writes[0].bytes.begin() + 2 * 8, writes[0].bytes.end(),
+            memory.bytes().begin() + RingLayout::kHeadBytes + 2 * 8);
+  EXPECT_THAT(ring->Receive(message).status(), HasCode(absl::StatusCode::kDataLoss));
+  Deliver(writes, memory.bytes());
+  EXPECT_THAT(ring->Receive(message).status(), HasCode(absl::StatusCode::kDataLoss));
+}
+
 TEST(MessageRingTest, MemoryThatIsTooSmallOrAskewIsRefused) {
-  std::vector<uint64_t> memory(8);
-  uint8_t* const bytes = reinterpret_cast<uint8_t*>(memory.data());
-  EXPECT_THAT(MessageRing::Create({bytes, 31}).status(), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(MessageRing::Create({bytes + 1, 40}).status(), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(MessageRing::Create({bytes, 32}).status(), IsOk());
+  Memory memory(64);
+  uint8_t* const bytes = memory.bytes().data();
+  EXPECT_THAT(MessageRing::Create({bytes, 39}).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(MessageRing::Create({bytes + 1, 48}).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(MessageRing::Create({bytes, 40}).status(), IsOk());
 }
 
 class GrantsAll final : public memory_probe::MemoryProbeService {
  public:
-  absl::Status Grant(ServerContext& context, memory_probe::MemoryProbe::GrantParams::Reader,
+  absl::Status Grant(ServerContext& context, memory_probe::MemoryProbe::GrantParams::Reader request,
                      memory_probe::MemoryProbe::GrantResults::Builder reply) override {
-    return context.Grant(*memory, {.access = Access::kReadWrite}, reply.initTicket());
+    GrantOptions options{.access = Access::kReadWrite};
+    if (request.getLength() > 0) options.length = request.getLength();
+    return context.Grant(*memory, options, reply.initTicket());
   }
 
   std::optional<SharedMemory> memory;
 };
 
-TEST(RemoteRingTest, MessagesCrossUntilTheServerHasTakenThemAndTheRingIsFullBefore) {
-  GrantsAll service;
-  Server server;
-  ASSERT_THAT(server.AddService(&service), IsOk());
-  const absl::StatusOr<std::string> uri = server.Listen(TestUri());
-  ASSERT_THAT(uri.status(), IsOk());
-  absl::StatusOr<SharedMemory> memory = server.Share(1024);
-  ASSERT_THAT(memory.status(), IsOk());
-  service.memory = *std::move(memory);
-  absl::StatusOr<MessageRing> ring = MessageRing::Create(service.memory->bytes());
-  ASSERT_THAT(ring.status(), IsOk());
-  const auto channel = Channel::Connect(*uri);
-  ASSERT_THAT(channel.status(), IsOk());
-  const auto reply = memory_probe::MemoryProbeStub(*channel).Grant().Send().Wait();
-  ASSERT_THAT(reply.status(), IsOk());
-  RemoteRing remote(RemoteMemory(*channel, (*reply)->getTicket()));
+// A server with a ring, and clients of it.
+class RemoteRingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_THAT(server_.AddService(&service_), IsOk());
+    const absl::StatusOr<std::string> uri = server_.Listen(TestUri());
+    ASSERT_THAT(uri.status(), IsOk());
+    uri_ = *uri;
+  }
+
+  // Anew, if there is one.
+  void ShareRing(size_t size_bytes) {
+    absl::StatusOr<SharedMemory> memory = server_.Share(size_bytes);
+    ASSERT_THAT(memory.status(), IsOk());
+    service_.memory = *std::move(memory);
+    absl::StatusOr<MessageRing> ring = MessageRing::Create(service_.memory->bytes());
+    ASSERT_THAT(ring.status(), IsOk());
+    ring_ = *std::move(ring);
+  }
+
+  void Connect(ChannelOptions options = {}) {
+    const auto channel = Channel::Connect(uri_, std::move(options));
+    ASSERT_THAT(channel.status(), IsOk());
+    channel_ = *channel;
+  }
+
+  RemoteRing Reach(uint64_t length = 0) {
+    auto call = memory_probe::MemoryProbeStub(channel_).Grant();
+    call.request().setLength(length);
+    const auto reply = call.Send().Wait();
+    EXPECT_THAT(reply.status(), IsOk());
+    return RemoteRing(RemoteMemory(channel_, (*reply)->getTicket()));
+  }
+
+  // Over iWARP a message may arrive after Send() has returned.
+  std::string Next() {
+    std::string message;
+    const absl::Time until = absl::Now() + absl::Seconds(20);
+    while (absl::Now() < until) {
+      const absl::StatusOr<bool> came = ring_->Receive(message);
+      if (!came.ok()) return came.status().ToString();
+      if (*came) return message;
+    }
+    return "no message";
+  }
+
+  absl::Span<uint8_t> memory() { return service_.memory->bytes(); }
+
+  GrantsAll service_;
+  Server server_;
+  std::string uri_;
+  std::optional<MessageRing> ring_;
+  std::shared_ptr<Channel> channel_;
+};
+
+TEST_F(RemoteRingTest, MessagesCrossAndAFullRingWaitsForTheServer) {
+  ShareRing(1024);
+  Connect();
+  RemoteRing remote = Reach();
   uint64_t sent = 0, taken = 0;
   bool was_full = false;
-  while (taken < 100) {
+  for (uint64_t steps = 0; taken < 100; ++steps) {
+    ASSERT_LT(steps, kStepsMax);
     const absl::Status status = sent < 100 ? remote.Send(MessageOf(sent, 100)) : absl::OkStatus();
     if (status.ok()) {
       sent = std::min<uint64_t>(sent + 1, 100);
@@ -236,21 +450,150 @@ TEST(RemoteRingTest, MessagesCrossUntilTheServerHasTakenThemAndTheRingIsFullBefo
       ASSERT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
       was_full = true;
     }
-    std::string message;
     // Half as often as messages come, until the ring is full.
     if (status.ok() && sent % 2 == 0 && sent < 100) continue;
-    const absl::StatusOr<bool> came = ring->Receive(message);
-    ASSERT_THAT(came.status(), IsOk());
-    if (!*came) continue;
-    EXPECT_EQ(message, MessageOf(taken, 100));
+    ASSERT_EQ(Next(), MessageOf(taken, 100));
     ++taken;
   }
   EXPECT_TRUE(was_full);
   EXPECT_THAT(remote.Send(std::string(2000, 'x')), HasCode(absl::StatusCode::kInvalidArgument));
-  ASSERT_THAT(service.memory->Revoke(), IsOk());
+  EXPECT_THAT(remote.ended(), IsOk());
+}
+
+TEST_F(RemoteRingTest, AfterItsEndARingIsMadeAnew) {
+  ShareRing(1024);
+  Connect();
+  RemoteRing remote = Reach();
+  ASSERT_THAT(remote.Send("one"), IsOk());
+  ASSERT_EQ(Next(), "one");
+  ASSERT_THAT(remote.Send("two"), IsOk());
+  ASSERT_THAT(service_.memory->Revoke(), IsOk());
+  EXPECT_EQ(Next(), "two");
   const absl::Status ended = remote.Send("later");
-  EXPECT_THAT(ended, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(ended, HasCode(absl::StatusCode::kAborted));
   EXPECT_EQ(remote.Send("again"), ended);
+  EXPECT_EQ(remote.ended(), ended);
+  ShareRing(1024);
+  RemoteRing anew = Reach();
+  ASSERT_THAT(anew.Send("three"), IsOk());
+  EXPECT_EQ(Next(), "three");
+}
+
+TEST_F(RemoteRingTest, AUsedRingIsRefused) {
+  ShareRing(1024);
+  Connect();
+  RemoteRing remote = Reach();
+  ASSERT_THAT(remote.Send("one"), IsOk());
+  if (!OverSiw()) {  // There it may be on its way.
+    RemoteRing second = Reach();
+    EXPECT_THAT(second.Send("other"), HasCode(absl::StatusCode::kFailedPrecondition));
+  }
+  EXPECT_EQ(Next(), "one");
+  RemoteRing third = Reach();
+  const absl::Status refused = third.Send("other");
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(third.ended(), refused);
+  // The first one goes on.
+  EXPECT_THAT(remote.Send("two"), IsOk());
+  EXPECT_EQ(Next(), "two");
+}
+
+TEST_F(RemoteRingTest, AGrantOfAPartOfTheRingIsRefused) {
+  ShareRing(1024);
+  Connect();
+  RemoteRing remote = Reach(512);
+  EXPECT_THAT(remote.Send("one"), HasCode(absl::StatusCode::kFailedPrecondition));
+  std::string message;
+  EXPECT_FALSE(ring_->Receive(message).value_or(true));
+}
+
+TEST_F(RemoteRingTest, MemoryThatIsNoRingIsRefused) {
+  ShareRing(1024);
+  std::fill(memory().begin(), memory().end(), uint8_t{0});
+  Connect();
+  EXPECT_THAT(Reach().Send("one"), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(RemoteRingTest, AHeadThatNoServerWritesEndsIt) {
+  ShareRing(64);
+  Connect();
+  RemoteRing remote = Reach();
+  ASSERT_THAT(remote.Send(std::string(28, 'x')), IsOk());
+  ASSERT_EQ(Next(), std::string(28, 'x'));
+  const std::vector<uint8_t> head(memory().begin(), memory().begin() + RingLayout::kHeadBytes);
+  const std::vector<uint8_t> wrong = BytesOf({5, 6});
+  std::copy(wrong.begin(), wrong.end(), memory().begin());
+  const absl::Status ended = remote.Send("y");
+  EXPECT_THAT(ended, HasCode(absl::StatusCode::kDataLoss));
+  std::copy(head.begin(), head.end(), memory().begin());
+  EXPECT_EQ(remote.Send("y"), ended);
+}
+
+TEST_F(RemoteRingTest, AHeadThatNeverIsWholeLeavesTheRingFull) {
+  ShareRing(64);
+  Connect();
+  RemoteRing remote = Reach();
+  ASSERT_THAT(remote.Send(std::string(28, 'x')), IsOk());
+  ASSERT_EQ(Next(), std::string(28, 'x'));
+  memory()[8] ^= 1;
+  EXPECT_THAT(remote.Send("y"), HasCode(absl::StatusCode::kResourceExhausted));
+  memory()[8] ^= 1;
+  EXPECT_THAT(remote.Send("y"), IsOk());
+  EXPECT_EQ(Next(), "y");
+}
+
+TEST_F(RemoteRingTest, ATimeoutThatIsOverBeforeTheWriteEndsNothing) {
+  ShareRing(1024);
+  Connect();
+  RemoteRing remote = Reach();
+  for (const char* message : {"one", "two"}) {
+    EXPECT_THAT(remote.Send("late", {.timeout = absl::ZeroDuration()}),
+                HasCode(absl::StatusCode::kDeadlineExceeded));
+    ASSERT_THAT(remote.Send(message), IsOk());
+    EXPECT_EQ(Next(), message);
+  }
+}
+
+// A client whose pool has 4 MiB. A larger message is never posted.
+class SmallPoolTest : public RemoteRingTest {
+ protected:
+  static constexpr size_t kRingBytes = 8 << 20;
+  static constexpr size_t kTooMuch = 6 << 20;
+
+  void SetUp() override {
+    RemoteRingTest::SetUp();
+    auto runtime = transport::Runtime::Create(TestScheme(), {.pool = {.limit_bytes = 4 << 20}});
+    ASSERT_THAT(runtime.status(), IsOk());
+    ShareRing(kRingBytes);
+    Connect({.runtime = *runtime});
+  }
+};
+
+TEST_F(SmallPoolTest, AMessageThatWasNotPostedEndsNothing) {
+  RemoteRing remote = Reach();
+  ASSERT_THAT(remote.Send("one"), IsOk());
+  ASSERT_THAT(remote.Send(std::string(kTooMuch, 'x')), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(remote.ended(), IsOk());
+  ASSERT_THAT(remote.Send("two"), IsOk());
+  EXPECT_EQ(Next(), "one");
+  EXPECT_EQ(Next(), "two");
+}
+
+TEST_F(SmallPoolTest, AMessageThatWasPostedInPartEndsTheRing) {
+  RemoteRing remote = Reach();
+  // Up to a few words before the end of the ring.
+  uint64_t left = RingLayout::Of(kRingBytes)->words() - 4;
+  while (left > 0) {
+    const uint64_t words = std::min<uint64_t>(left, 100000);
+    const std::string message((words - 1) * RingLayout::kBytesInWord, 'x');
+    ASSERT_THAT(remote.Send(message), IsOk());
+    ASSERT_TRUE(Next() == message);
+    left -= words;
+  }
+  // The WRITE of the first 4 words is posted, and the one at the beginning of the ring is not.
+  const absl::Status ended = remote.Send(std::string(kTooMuch, 'x'));
+  EXPECT_THAT(ended, HasCode(absl::StatusCode::kAborted));
+  EXPECT_EQ(remote.Send("one"), ended);
 }
 
 }  // namespace
