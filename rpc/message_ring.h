@@ -96,7 +96,7 @@ class RingLayout {
 // Lifetime: the memory outlives it.
 class MessageRing {
  public:
-  // Makes this memory a ring, and sets it to 0. No client has a grant of it yet. InvalidArgument: it is too
+  // Makes this memory a ring; what it held is gone. No client may have a grant of it yet. InvalidArgument: it is too
   // small, or does not begin at a multiple of 8.
   static absl::StatusOr<MessageRing> Create(absl::Span<uint8_t> memory);
 
