@@ -96,8 +96,8 @@ class RingLayout {
 // Lifetime: the memory outlives it.
 class MessageRing {
  public:
-  // Makes this memory a ring; what it held is gone. No client may have a grant of it yet. InvalidArgument: it is too
-  // small, or does not begin at a multiple of 8.
+  // Makes this memory a ring; what it held is gone. No client may have a grant of it yet. InvalidArgument: it
+  // is too small, or does not begin at a multiple of 8.
   static absl::StatusOr<MessageRing> Create(absl::Span<uint8_t> memory);
 
   uint64_t message_bytes_max() const { return layout_.message_bytes_max(); }
