@@ -398,6 +398,31 @@ TEST_P(LaneTest, AnAbortedOperationEndsOnlyOnceItsMemoryIsFree) {
   EXPECT_EQ(std::string(reinterpret_cast<char*>(local_.data()), 256), std::string(256, 'x'));
 }
 
+// A part of it is posted when the owner revokes, so that its result is there; and nothing completes.
+TEST_P(LaneTest, AnOperationThatIsRefusedInPartEndsAtItsDeadlineIfThePeerStandsStill) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  SpyFabric::Counts& counts = world_.client.fabric->counts(0);
+  counts.hold_reads = true;
+  Operation read, behind;
+  Prepare(read, false, std::vector<std::pair<uint64_t, uint32_t>>(2 * Lane::kPostedMax, {0, 8}));
+  Start(read, handle);
+  ASSERT_TRUE(world_.RunUntil([&] { return counts.reads_outstanding == Lane::kPostedMax; }));
+  Prepare(behind, false, {{0, 8}});
+  Start(behind, handle);
+  lender_->memory->Revoke();
+  ASSERT_TRUE(world_.RunUntil([&] { return behind.done(); }));
+  EXPECT_CODE(behind.result, kFailedPrecondition);
+  world_.Settle();
+  EXPECT_FALSE(read.done()) << "a NIC may write to its memory";
+  EXPECT_FALSE(owner_.gone.has_value());
+  world_.OnClient([&] { lane_->Abort(read, absl::DeadlineExceededError("late")); });
+  ASSERT_TRUE(world_.RunUntil([&] { return read.done() && owner_.gone.has_value(); }));
+  EXPECT_EQ(read.ends, 1);
+  EXPECT_CODE(read.result, kFailedPrecondition);
+}
+
 TEST_P(LaneTest, AnAbortAfterTheCompletionChangesNothing) {
   Dial();
   const uint32_t handle = Open(Ticket());
