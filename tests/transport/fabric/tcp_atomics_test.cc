@@ -23,6 +23,32 @@ std::string Operand(uint64_t value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
+// A WRITE of `text` to `offset` in what is granted.
+std::string WriteOf(absl::string_view text, const Granted& granted, uint64_t offset) {
+  const FrameHeader header = {.kind = FrameKind::kWrite,
+                              .length_bytes = static_cast<uint32_t>(text.size()),
+                              .key = granted.rkey,
+                              .address = granted.address + offset};
+  return absl::StrCat(Bytes(header), text);
+}
+
+// Letters from `first` on.
+std::string Letters(size_t length_bytes, char first = 'a') {
+  std::string text(length_bytes, first);
+  for (size_t i = 0; i < length_bytes; ++i) text[i] = static_cast<char>(first + i % 13);
+  return text;
+}
+
+// The words of `now` of which this does not hold: it is as in `before`, or as in `after`.
+size_t TornWords(absl::string_view now, absl::string_view before, absl::string_view after) {
+  size_t torn = 0;
+  for (size_t at = 0; at < now.size(); at += 8) {
+    const absl::string_view word = now.substr(at, 8);
+    torn += word != before.substr(at, 8) && word != after.substr(at, 8);
+  }
+  return torn;
+}
+
 // A peer that may send atomics, since both sides said in their greetings that they take them.
 class AtomicPeerTest : public TcpFabricTest {
  protected:
@@ -130,6 +156,78 @@ TEST_F(AtomicPeerTest, AWriteInPiecesArrivesWhole) {
   }
   HAWSER_UNTIL(world_, Word(1024) == 3u);  // The atomic behind it.
   EXPECT_EQ(b_.Text(2048, 1024), std::string(5, '\0') + text + std::string(6, '\0'));
+}
+
+// With a READ under way the reader takes no more than a header behind what it knows of.
+TEST_F(AtomicPeerTest, AWriteThatIsCutInsideAWordWhileAReadIsOutstanding) {
+  const Granted granted = b_.Grant(b_.At(2048, 64), QueuePair::Access::kWrite);
+  ASSERT_THAT(b_.Read(1, b_.At(512, 100), {.address = 4096, .rkey = 1}), IsOk());
+  peer_.HearBytes(sizeof(FrameHeader));
+  const std::string text = Letters(41);
+  const std::string before = b_.Text(2048, 64);
+  std::string after = before;
+  after.replace(3, text.size(), text);
+  const FrameHeader answer = {.kind = FrameKind::kReadResponse, .length_bytes = 100, .acknowledged = 1};
+  const std::string bytes = WriteOf(text, granted, 3) + Bytes(answer) + Letters(100, 'n');
+  for (size_t at = 0; at < bytes.size(); at += 5) {
+    peer_.Say(bytes.substr(at, 5));
+    world_.PollSome(2);
+    EXPECT_EQ(TornWords(b_.Text(2048, 64), before, after), 0u) << at;
+  }
+  HAWSER_UNTIL(world_, b_.sends.size() == 1);
+  EXPECT_THAT(b_.sends[0], CompletionIs(1, CompletionStatus::kSuccess));
+  EXPECT_EQ(b_.Text(512, 100), Letters(100, 'n'));
+  EXPECT_EQ(b_.Text(2048, 64), after);
+  EXPECT_FALSE(b_.news().ended());
+}
+
+TEST_F(TcpFabricTest, AWriteThatIsCutInsideAWordBehindASendThatWaitsForAReceive) {
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .sends_wait = true});
+  Stranger peer(world_);
+  peer.BecomePeerOf(b, kTakenFrames);
+  const Granted granted = b.Grant(b.At(1024, 64), QueuePair::Access::kWrite);
+  const std::string before = b.Text(1024, 64);
+  const std::string bytes = WriteOf(Letters(41), granted, 3);
+  std::string after = before;
+  after.replace(3, 41, Letters(41));
+  const size_t cut = sizeof(FrameHeader) + 31;  // 2 bytes into a word.
+  peer.Say(Bytes({.kind = FrameKind::kSend, .length_bytes = 4}) + "look" + bytes.substr(0, cut));
+  world_.PollSome(5);
+  EXPECT_EQ(b.Text(1024, 64), before);
+  ASSERT_THAT(b.Receive(1, b.At(0, 100)), IsOk());
+  HAWSER_UNTIL(world_, b.receives.size() == 1 && b.Text(1024, 32) == after.substr(0, 32));
+  world_.PollSome(5);
+  EXPECT_EQ(b.Text(1056, 32), before.substr(32));
+  peer.Say(bytes.substr(cut, 3));
+  world_.PollSome(5);
+  EXPECT_EQ(b.Text(1056, 32), before.substr(32));
+  peer.Say(bytes.substr(cut + 3));
+  HAWSER_UNTIL(world_, b.Text(1024, 64) == after);
+  EXPECT_EQ(b.Text(0, 4), "look");
+  EXPECT_FALSE(b.news().ended());
+}
+
+// More than passes through staging at once.
+TEST_F(TcpFabricTest, AWriteOfMoreThan64KiBToWhereNoWordBeginsChangesWholeWords) {
+  constexpr size_t kBytes = 256 << 10;
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8}, kBytes);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b, kTakenFrames);
+  const Granted granted = b.Grant(b.At(0, kBytes), QueuePair::Access::kWrite);
+  const std::string text = Letters(200'001);
+  const std::string before(kBytes, '\0');
+  std::string after = before;
+  after.replace(5, text.size(), text);
+  const std::string bytes = WriteOf(text, granted, 5);
+  for (size_t at = 0; at < bytes.size(); at += 30'011) {
+    peer.Say(absl::string_view(bytes).substr(at, 30'011));
+    for (int i = 0; i < 3; ++i) {
+      world_.PollSome(1);
+      EXPECT_EQ(TornWords(b.Text(0, kBytes), before, after), 0u) << at;
+    }
+  }
+  HAWSER_UNTIL(world_, b.Text(0, kBytes) == after);
+  EXPECT_FALSE(b.news().ended());
 }
 
 TEST_F(AtomicPeerTest, OperandsOfAnotherLength) {
