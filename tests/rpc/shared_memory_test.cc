@@ -581,6 +581,44 @@ TEST_F(SharedMemoryTest, CancelRacesWithCompletionAndTheResultIsOneOfBoth) {
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
 }
 
+TEST_F(SharedMemoryTest, AnOperationThatIsKeptAfterItsCallbackHoldsNoMemoryOfThePool) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes(300'000, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes).subspan(0, 8)).Wait(), IsOk());
+  const transport::BufferPool& pool = channel->sender()->runtime()->buffers();
+  const size_t before = pool.stats().leased_bytes;
+  Box<size_t> leased;
+  RemoteOperation kept = remote.Read(0, SpanOf(bytes));
+  kept.Then([&](const absl::Status& status) {
+    EXPECT_THAT(status, IsOk());
+    leased.Put(pool.stats().leased_bytes);
+  });
+  EXPECT_GE(leased.Take(), before + bytes.size()) << "it was not copied";
+  EXPECT_TRUE(Eventually([&] { return pool.stats().leased_bytes < before + bytes.size(); }));
+  EXPECT_EQ(bytes, Expected(0, bytes.size()));
+  kept.Cancel();
+}
+
+// So the lane has room for the ticket of another operation.
+TEST_F(SharedMemoryTest, AnOperationThatIsKeptAfterItsCallbackHoldsNoTicket) {
+  const auto channel = Connect();
+  std::vector<RemoteMemory> remotes;
+  std::string bytes(8, '\0');
+  for (uint64_t i = 0; i <= transport::LaneServer::kHandlesMax; ++i) remotes.push_back(Reach(channel, i, 8));
+  std::vector<RemoteOperation> kept;
+  Box<absl::Status> results;
+  for (size_t i = 0; i < transport::LaneServer::kHandlesMax; ++i) {
+    kept.push_back(remotes[i].Read(0, SpanOf(bytes)));
+    kept.back().Then([&](const absl::Status& status) { results.Put(status); });
+    ASSERT_THAT(results.Take(), IsOk());
+  }
+  RemoteMemory last = std::move(remotes.back());
+  EXPECT_THAT(last.Read(0, SpanOf(bytes)).Wait(), HasCode(absl::StatusCode::kResourceExhausted));
+  remotes.clear();
+  EXPECT_TRUE(Eventually([&] { return last.Read(0, SpanOf(bytes)).Wait().ok(); }));
+}
+
 Detached ReadIn(RemoteMemory& remote, uint64_t offset, absl::Span<uint8_t> into, Box<absl::Status>& results) {
   const absl::Status status = co_await remote.Read(offset, into);
   results.Put(status);
