@@ -8,7 +8,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/synchronization/notification.h"
 #include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
@@ -103,6 +105,29 @@ TEST_F(MisuseDeathTest, SharedMemoryOfTheProgramsOwnDoesNotEndOnAPoller) {
     return absl::OkStatus();
   };
   EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+}
+
+TEST_F(MisuseDeathTest, AResultOfARemoteOperationIsTakenOnce) {
+  absl::StatusOr<SharedMemory> shared = server_.server.Share(64);
+  ASSERT_THAT(shared.status(), IsOk());
+  capnp::MallocMessageBuilder message;
+  server_.probe.on_act = [&](ServerContext& context, uint64_t) {
+    return context.Grant(*shared, {}, message.initRoot<memory::Ticket>());
+  };
+  ASSERT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+  RemoteMemory remote(channel_, message.getRoot<memory::Ticket>());
+  std::array<uint8_t, 8> bytes = {};
+  constexpr char kTwice[] = "the result of a RemoteOperation was taken twice";
+  RemoteOperation waited = remote.Read(0, absl::MakeSpan(bytes));
+  EXPECT_THAT(waited.Wait(), IsOk());
+  EXPECT_DEATH((void)waited.Wait(), kTwice);
+  EXPECT_DEATH(waited.Then([](const absl::Status&) {}), kTwice);
+  RemoteOperation called = remote.Read(0, absl::MakeSpan(bytes));
+  absl::Notification done;
+  called.Then([&](const absl::Status&) { done.Notify(); });
+  EXPECT_DEATH((void)called.Wait(), kTwice);
+  done.WaitForNotification();
+  waited.Cancel();  // Has no effect.
 }
 
 TEST(MisuseTest, NoServiceIsRefused) {
