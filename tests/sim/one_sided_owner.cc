@@ -17,7 +17,7 @@ constexpr int64_t kRevocationNs = 3 * kSecond;
 OneSidedOwner::OneSidedOwner(World& world, Dice& dice, std::function<void(const std::function<void()>&)> wait)
     : world_(world), dice_(dice), wait_(std::move(wait)) {
   world_.OnPeerAccess([this](const uint8_t* address, size_t length_bytes, bool writes) {
-    // The newest has the memory, if an earlier one was unmapped.
+    // The newest has the memory, if an earlier one was destroyed.
     const auto found = std::find_if(regions_.rbegin(), regions_.rend(), [&](const OneSidedRegion& region) {
       return region.Has(address, length_bytes);
     });

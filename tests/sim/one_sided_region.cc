@@ -54,6 +54,10 @@ void OneSidedRegion::OwnerWrites(size_t offset, absl::Span<const uint8_t> bytes)
 }
 
 std::string OneSidedRegion::OnAccess(const uint8_t* address, size_t length_bytes, bool writes) {
+  if (!Contains(address, length_bytes)) {
+    return absl::StrCat(Name(), "a NIC has ", writes ? "changed " : "read ", length_bytes,
+                        " bytes at offset ", address - address_, ", which are not all of it");
+  }
   const auto offset = static_cast<size_t>(address - address_);
   if (unreachable) {
     return absl::StrCat(Name(), "a NIC has ", writes ? "changed " : "read ", length_bytes,

@@ -40,16 +40,19 @@ class OneSidedRegion {
   // Revoke() has returned, or the server has ended: no NIC may touch it any more.
   bool unreachable = false;
 
-  // Whether [address, +length_bytes) is part of it.
+  // Whether an access to [address, +length_bytes) is one to it, or to a part of it and to what is beside it.
+  // Memory that the library has made and unmapped is none any more: something else may be at its address.
   bool Has(const uint8_t* address, size_t length_bytes) const {
-    return address >= address_ && address + length_bytes <= address_ + kBytes;
+    if (memory_.has_value() || is_own())
+      return address < address_ + kBytes && address_ < address + length_bytes;
+    return !unreachable && Contains(address, length_bytes);
   }
 
   // ---- What changes it. Each returns the rule that is broken; empty: none.
 
   // The server writes there. It may no more once the region was destroyed.
   void OwnerWrites(size_t offset, absl::Span<const uint8_t> bytes);
-  // A NIC has changed or read this part of it.
+  // A NIC has changed or read this, which it Has().
   std::string OnAccess(const uint8_t* address, size_t length_bytes, bool writes);
 
   // ---- Operations. One begins, and ends with `happened`: yes, no, or unset for perhaps.
@@ -69,6 +72,9 @@ class OneSidedRegion {
     uint64_t before;
   };
 
+  bool Contains(const uint8_t* address, size_t length_bytes) const {
+    return address >= address_ && address + length_bytes <= address_ + kBytes;
+  }
   uint64_t WordInMemory(size_t word) const;
   void Record(size_t offset, size_t length_bytes);
   bool WasHeld(size_t word, uint64_t value, uint64_t mask, size_t since) const;

@@ -85,8 +85,7 @@ void OneSidedWork::Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>
   const auto has = std::count_if(tickets_.begin(), tickets_.end(), [&](const OneSidedTicket& ticket) {
     return ticket.remote.has_value() && ticket.channel->host == channel.host;
   });
-  if (regions.empty() || channel.cores.size() != 1 || channel.channel == nullptr ||
-      (!good_day_ && static_cast<size_t>(has) >= kTicketsPerHost)) {
+  if (regions.empty() || !IsAble(channel) || (!good_day_ && static_cast<size_t>(has) >= kTicketsPerHost)) {
     return;
   }
   OneSidedTicket& ticket = tickets_.emplace_back();
@@ -106,7 +105,7 @@ void OneSidedWork::Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>
   }
   ChannelRecord* shown_on = &channel;
   if (!good_day_ && dice_.Chance(0.05)) shown_on = AnyOf(all);
-  if (shown_on != &channel && (shown_on->cores.size() != 1 || shown_on->channel == nullptr)) return;
+  if (!IsAble(*shown_on)) return;
   ticket.honest = shown_on == &channel;
   auto call = ledger::LedgerStub(channel.channel).Grant();
   call.request().setMemory(ticket.region->id());
@@ -395,7 +394,10 @@ void OneSidedWork::AskOnGoodDay(const Processes& processes) {
   good_day_ = true;
   owner_.DestroyAll();
   owner_.Share(*processes.server, /*must=*/true);
-  for (ChannelRecord* channel : processes.channels) Ask(*channel, processes.channels);
+  for (ChannelRecord* channel : processes.channels) {
+    if (IsAble(*channel)) unreached_.push_back(channel);
+    Ask(*channel, processes.channels);
+  }
 }
 
 void OneSidedWork::ReachOnGoodDay() {
@@ -405,12 +407,17 @@ void OneSidedWork::ReachOnGoodDay() {
       Access access;
       access.ticket = ticket;
       access.demanded = true;
-      if (Choose(access) && access.wrong == Wrong::kNothing) Begin(accesses_.emplace_back(std::move(access)));
+      if (!Choose(access) || access.wrong != Wrong::kNothing) continue;
+      Begin(accesses_.emplace_back(std::move(access)));
+      std::erase(unreached_, ticket->channel);
     }
   }
 }
 
 void OneSidedWork::CheckGoodDay() {
+  for (const ChannelRecord* channel : unreached_) {
+    world_.Broken(absl::StrCat("on a good day a channel of host ", channel->host, " has reached no memory"));
+  }
   for (const Access* access : open_) {
     if (access->demanded && access->ends == 0) {
       world_.Broken(absl::StrCat("on a good day ", access->Name(), " has no end"));

@@ -64,7 +64,8 @@ class OneSidedWork {
   // Called after each turn of the world.
   void CheckTurn();
 
-  // On a good day, at least a second after each other: each channel gets a ticket, and reaches the memory.
+  // On a good day, at least a second after each other: each channel of one connection gets a ticket, and
+  // reaches the memory.
   // After that, in CheckEnd(), all of it has succeeded.
   void AskOnGoodDay(const Processes& processes);
   void ReachOnGoodDay();
@@ -77,6 +78,10 @@ class OneSidedWork {
 
  private:
   void Revoke();
+  // Whether it can reach memory.
+  static bool IsAble(const ChannelRecord& channel) {
+    return channel.cores.size() == 1 && channel.channel != nullptr;
+  }
   void Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>& all);
   void OnTicket(OneSidedTicket& ticket, std::shared_ptr<Channel> channel, memory::Ticket::Reader reader);
   void DropSomeTicket();
@@ -106,6 +111,7 @@ class OneSidedWork {
   Dice dice_;  // Its own, so that worlds without one-sided memory do not change.
   OneSidedOwner owner_;
   bool good_day_ = false;
+  std::vector<const ChannelRecord*> unreached_;  // On a good day: those that are able, and must.
   std::deque<OneSidedTicket> tickets_;
   std::deque<Access> accesses_;  // In the order of their ids, from 1.
   std::vector<Access*> open_;    // That have not ended, or whose memory is still watched.
