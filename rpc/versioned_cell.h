@@ -32,10 +32,12 @@ namespace hawser {
 //   the last          16 bits of the version, then 48 bits of a checksum of version and value
 // Memory of zeros is a cell of version 0, whose value is zeros.
 //
-// What Decode() accepts is certainly one version where a READ copies 8 aligned bytes at once (TCP,
-// InfiniBand, RoCE) and the owner writes fewer than 65,535 times during one READ. Beyond that, and over
-// iWARP, where a word may be torn, it is the checksum that shows a mixture: it misses one with a probability
-// of 2^-48. Nothing here protects against an owner that lies.
+// What Decode() accepts is certainly one version if three things hold: a READ copies 8 aligned bytes at once
+// (TCP, InfiniBand, RoCE), the owner writes fewer than 65,535 times during one READ, and all cells of that
+// memory had the same size. Otherwise only the checksum shows a mixture: it misses one with a probability of
+// 2^-48. Over iWARP a word may be torn. Words behind the end of a smaller cell keep the tag that they had, so
+// a larger cell of 65,536 versions later cannot tell them from its own. Nothing here protects against an
+// owner that lies.
 //
 // A client that has a version sees with its next READs all that the owner wrote into the memory before
 // that Write(). An owner that is stopped within Write() leaves a cell that nothing can read until it goes on:
@@ -58,7 +60,7 @@ class VersionedCell {
   // Makes it the value, and returns its version, one more than the one before. A value that is too large is a
   // CHECK.
   uint64_t Write(absl::Span<const uint8_t> value);
-  // Of the last Write().
+  // What the last Write() returned; 0 before the first.
   uint64_t version() const;
 
   // What a READ of a whole cell has brought. Sets all of `value`, which may be shorter than that of the cell,
@@ -70,7 +72,7 @@ class VersionedCell {
 
  private:
   static constexpr size_t kWordBytes = 8;
-  static constexpr size_t kShareBytes = 6;  // Of the value in a word.
+  static constexpr size_t kShareBytes = 6;  // A word has so many bytes of the value.
   static constexpr size_t kOtherWords = 2;  // The first and the last.
 
   void Store(size_t index, uint64_t word);

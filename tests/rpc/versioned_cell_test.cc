@@ -39,7 +39,8 @@ using Value = std::vector<uint8_t>;
 // Each byte of a version's value tells it from those of the versions around it.
 Value ValueOf(uint64_t version, size_t size = kValueBytes) {
   Value value(size);
-  for (size_t i = 0; i < size; ++i) value[i] = static_cast<uint8_t>(version * 31 + version / 256 * 7 + i);
+  const uint64_t fill = version * 31 + version / 256 * 7 + version / 65536 * 13;
+  for (size_t i = 0; i < size; ++i) value[i] = static_cast<uint8_t>(fill + i);
   return value;
 }
 
@@ -127,6 +128,35 @@ Layout VersionPerCacheLine() {
       }};
 }
 
+// Words that show 16 bits of the version, as in a VersionedCell, and a checksum that skips the value.
+Layout ChecksumOfTheVersionAlone() {
+  constexpr size_t kWords = (kValueBytes + 5) / 6;
+  constexpr auto checksum = [](uint64_t version) { return version * 0x9e3779b97f4a7c15; };
+  return {kWords * 8 + 16,
+          [checksum](absl::Span<uint8_t> cell, const Value& value, uint64_t version) {
+            std::memcpy(cell.data(), &version, 8);
+            for (size_t i = 0; i < kWords; ++i) {
+              uint8_t* const word = cell.data() + 8 + i * 8;
+              std::memcpy(word, &version, 2);
+              std::copy_n(value.data() + i * 6, std::min<size_t>(6, kValueBytes - i * 6), word + 2);
+            }
+            const uint64_t sum = checksum(version) << 16 | (version & 0xffff);
+            std::memcpy(cell.data() + 8 + kWords * 8, &sum, 8);
+          },
+          [checksum](absl::Span<const uint8_t> read, absl::Span<uint8_t> value) -> std::optional<uint64_t> {
+            uint64_t version, sum;
+            std::memcpy(&version, read.data(), 8);
+            for (size_t i = 0; i < kWords; ++i) {
+              const uint8_t* const word = read.data() + 8 + i * 8;
+              if (std::memcmp(word, read.data(), 2) != 0) return std::nullopt;
+              std::copy_n(word + 2, std::min<size_t>(6, kValueBytes - i * 6), value.data() + i * 6);
+            }
+            std::memcpy(&sum, read.data() + 8 + kWords * 8, 8);
+            return sum == (checksum(version) << 16 | (version & 0xffff)) ? std::optional(version)
+                                                                         : std::nullopt;
+          }};
+}
+
 struct Outcome {
   int whole = 0;
   int refused = 0;
@@ -173,6 +203,26 @@ TEST(VersionedCellTest, VersionsWithTheSameBitsInTheirWordsAreToldApart) {
   const Outcome outcome = Try(Versioned(), 65536);
   EXPECT_EQ(outcome.deceived, 0);
   EXPECT_GT(outcome.refused, 100);
+  // Otherwise this proves nothing.
+  EXPECT_EQ(Try(ChecksumOfTheVersionAlone()).deceived, 0);
+  EXPECT_GT(Try(ChecksumOfTheVersionAlone(), 65536).deceived, 0);
+}
+
+// A smaller cell leaves the words behind its end as they were. A larger one of the same bits comes after it.
+TEST(VersionedCellTest, WordsThatASmallerCellHasLeftAreNotTakenForALargerOnes) {
+  Memory memory(VersionedCell::CellBytes(kValueBytes));
+  const absl::Span<uint8_t> small = memory.bytes().first(VersionedCell::CellBytes(20));
+  VersionedCell(memory.bytes()).Write(ValueOf(1));
+  for (uint64_t version = 2; version <= 65536; ++version) VersionedCell(small).Write(ValueOf(version, 20));
+  const Memory old = memory;
+  EXPECT_EQ(VersionedCell(memory.bytes()).Write(ValueOf(65537)), 65537u);
+  for (size_t word = small.size() / 8; word < memory.words.size(); ++word) {
+    Memory mixed = memory;
+    EXPECT_EQ((mixed.words[word] ^ old.words[word]) & 0xffff, 0u);
+    mixed.words[word] = old.words[word];
+    Value value(kValueBytes);
+    EXPECT_EQ(VersionedCell::Decode(mixed.bytes(), absl::MakeSpan(value)), std::nullopt) << word;
+  }
 }
 
 // As over iWARP.
