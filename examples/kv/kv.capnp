@@ -55,7 +55,8 @@ interface KeyValue {
 
   share @7 () -> Table $Hawser.idempotent;
   # Memory of the server in which this client finds values by itself, with READs instead of get(). It has what
-  # was put or removed before the answer to that. FailedPrecondition: this server shares no memory.
+  # was put or removed before the answer to that, and before a Watcher hears of it. FailedPrecondition: this
+  # server shares no memory. ResourceExhausted: it has no room for another ticket.
 
   struct Entry {
     key @0 :Text;

@@ -27,12 +27,13 @@ constexpr char kUsage[] =
     "          [--tls_certificate=FILE --tls_key=FILE --tls_authorities=FILE [--writer=NAME]...]\n"
     "          [--one_sided [--shared_memory=64MiB]] [--status=HOST:PORT] [--perf]\n"
     "  --listen       address to serve on; may be given several times; port 0 is any free one\n"
-    "  --memory       registered memory at most; values get three quarters of it\n"
+    "  --memory       registered memory at most, without --shared_memory; values get three quarters of it\n"
     "  --message_max  largest message; a value may have 8 KiB less\n"
     "  --pollers      threads that serve connections; 0: up to one for each core\n"
     "  --watch_log    memory for changes that watchers have not seen yet (default 16MiB)\n"
     "  --one_sided    lets clients find values in memory by themselves, without a call (kv get --one_sided)\n"
-    "  --shared_memory  that memory: a quarter for keys and small values, the rest for values up to 64KiB\n"
+    "  --shared_memory  that memory, beside --memory: a quarter for keys and small values,\n"
+    "                 the rest for values up to 64KiB\n"
     "  --status       where to show over HTTP what the server is doing; a port alone is for this machine "
     "only\n"
     "  --perf         lets clients measure it (hawser perf), as much as the network carries\n"
@@ -107,11 +108,11 @@ int main(int argc, char** argv) {
   service.ReportOn(&server);
   if (one_sided) {
     absl::StatusOr<hawser::SharedMemory> memory = server.Share(shared_bytes);
-    if (!memory.ok()) {
-      std::cerr << kProgram << ": " << memory.status() << std::endl;
+    const absl::Status shared = memory.ok() ? service.ShareIn(*std::move(memory)) : memory.status();
+    if (!shared.ok()) {
+      std::cerr << kProgram << ": " << shared << std::endl;
       return 1;
     }
-    service.ShareIn(*std::move(memory));
   }
   if (absl::Status status = server.AddService(&service); !status.ok()) {
     std::cerr << kProgram << ": " << status << std::endl;

@@ -123,10 +123,15 @@ bool KvService::OnlyReads(const hawser::Method& method) {
   return false;
 }
 
-void KvService::ShareIn(hawser::SharedMemory memory) {
+absl::Status KvService::ShareIn(hawser::SharedMemory memory) {
+  if (memory.bytes().size() < SharedTable::kMemoryMin) {
+    return absl::InvalidArgumentError(absl::StrCat("the memory to share has ", memory.bytes().size(),
+                                                   " bytes; it needs ", SharedTable::kMemoryMin));
+  }
   shared_.emplace(std::move(memory));
   table_.emplace(shared_->bytes());
   store_.PublishIn(&*table_);
+  return absl::OkStatus();
 }
 
 absl::Status KvService::Put(hawser::ServerContext& context, KeyValue::PutParams::Reader request,

@@ -34,9 +34,9 @@ class KvService : public KeyValueService {
   // Whether a method of KeyValue changes nothing. False for one that is added later, until it is added here.
   static bool OnlyReads(const hawser::Method& method);
 
-  // Clients find values in `memory`, too, of at least SharedTable::kMemoryMin (share()). Before the first
-  // call.
-  void ShareIn(hawser::SharedMemory memory);
+  // Clients find values in `memory`, too (share()). Before the first call. InvalidArgument: it has less than
+  // SharedTable::kMemoryMin.
+  absl::Status ShareIn(hawser::SharedMemory memory);
 
   // stats() then reports on `server`, too.
   void ReportOn(const hawser::Server* server) { server_ = server; }

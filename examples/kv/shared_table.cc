@@ -30,6 +30,12 @@ size_t PowerFor(size_t value_bytes) {
   return static_cast<size_t>(std::bit_width(VersionedCell::CellBytes(value_bytes) - 1));
 }
 
+// Whether the entry has a block that such a value may take.
+bool IsBlockFor(const std::optional<Bucket::Entry::Reader>& entry, size_t value_bytes) {
+  return value_bytes <= SharedTable::kBlockMax && entry.has_value() && entry->isBlock() &&
+         PowerFor(entry->getBlock().getSize()) == PowerFor(value_bytes);
+}
+
 }  // namespace
 
 // A bucket that loses the entry of a key, and gets another one for it.
@@ -82,7 +88,7 @@ class SharedTable::Change {
   }
 
   const absl::Span<uint8_t> cell_;
-  std::array<capnp::word, kMessageWords> words_;  // Of the bucket as it was.
+  std::array<capnp::word, kMessageWords> words_;  // The message in the bucket as it was.
   capnp::FlatArrayMessageReader message_;
   std::vector<Bucket::Entry::Reader> others_;
   std::optional<Bucket::Entry::Reader> old_;
@@ -107,8 +113,16 @@ void SharedTable::Put(absl::string_view key, capnp::Data::Reader value, uint64_t
     name(entry);
     entry.setValue(value);
   });
+  bool has_old = true;
   if (!has_entry) {
-    if (const std::optional<uint64_t> offset = NewBlock(value.size())) {
+    std::optional<uint64_t> offset = NewBlock(value.size());
+    if (!offset.has_value() && IsBlockFor(change.old(), value.size())) {
+      // The value takes the block of the old one. Until it is there, a client that wants it has to call.
+      change.WriteWithout(/*is_elsewhere=*/true);
+      has_old = false;
+      offset = change.old()->getBlock().getOffset();
+    }
+    if (offset.has_value()) {
       VersionedCell cell(memory_.subspan(*offset, VersionedCell::CellBytes(value.size())));
       const uint64_t version = cell.Write({value.begin(), value.size()});
       has_entry = change.WriteWith([&](Bucket::Entry::Builder entry) {
@@ -122,7 +136,7 @@ void SharedTable::Put(absl::string_view key, capnp::Data::Reader value, uint64_t
     }
   }
   if (!has_entry) change.WriteWithout(/*is_elsewhere=*/true);
-  FreeBlockOf(change.old());
+  if (has_old) FreeBlockOf(change.old());
 }
 
 void SharedTable::Remove(absl::string_view key) {

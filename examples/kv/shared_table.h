@@ -22,6 +22,9 @@ namespace kv {
 // each block is a VersionedCell, so they see that. A block is written before the bucket that names it, and
 // used again after the bucket that named it.
 //
+// All buckets have one size, so a READ of one is certainly one version. The values of a block may differ in
+// size; if they do, it is the checksum that shows a mixture of versions that are 65,536 apart.
+//
 // A key is left out, and only counted, if its value is larger than kBlockMax, if the memory has no block for
 // it, or if its bucket has no room. It may come in when it is put again.
 // Thread: one at a time.

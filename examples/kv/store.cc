@@ -31,10 +31,11 @@ absl::StatusOr<uint64_t> Store::Put(absl::string_view key, Value value) {
   memory_bytes_ = memory_bytes;
   Entry& entry = found->second;
   value_bytes_ += value.bytes.size() - entry.value.bytes.size();
-  entry.revision = changes_->Append(Change::Kind::kPut, key, value.bytes.size());
   old = std::exchange(entry.value, std::move(value));
+  entry.revision = changes_->last_revision() + 1;
+  // The table has the change before the log does: another thread may push at once what it finds in the log.
   if (table_ != nullptr) table_->Put(key, entry.value.bytes, entry.revision, replaces);
-  return entry.revision;
+  return changes_->Append(Change::Kind::kPut, key, entry.value.bytes.size());
 }
 
 absl::StatusOr<Entry> Store::Get(absl::string_view key) const {
@@ -53,7 +54,7 @@ absl::StatusOr<uint64_t> Store::Remove(absl::string_view key) {
   value_bytes_ -= old.bytes.size();
   memory_bytes_ -= Footprint(key, old);
   entries_.erase(found);
-  if (table_ != nullptr) table_->Remove(key);
+  if (table_ != nullptr) table_->Remove(key);  // Before the log has it, as in Put().
   return changes_->Append(Change::Kind::kRemove, key, 0);
 }
 

@@ -38,11 +38,12 @@ struct Entry {
 class Store {
  public:
   // Refuses keys and values beyond `memory_bytes_max` in total. Writes to `changes`, which outlives the
-  // store.
+  // store, and to which nothing else writes.
   Store(uint64_t memory_bytes_max, ChangeLog* changes)
       : memory_bytes_max_(memory_bytes_max), changes_(changes) {}
 
-  // `table`, which outlives the store, has the values, too. Before the first Put().
+  // `table`, which outlives the store, has the values, too, and each change before the log has it. Before the
+  // first Put().
   void PublishIn(SharedTable* table) {
     absl::MutexLock lock(&mutex_);
     table_ = table;

@@ -136,31 +136,26 @@ class Bench : public Command {
       absl::Status status;
       const std::string key = Workload::Key(prefix_, record);
       bool call_get = operation == Operation::kRead || operation == Operation::kReadModifyWrite;
-      for (int tables = 0; one_sided_ && call_get && tables < Lookup::kTablesMax; ++tables) {
-        if (table == nullptr) {
-          auto share = kv.Share().Send();
-          auto shared = RemoteTable::Create(kv.channel(), co_await std::move(share));
-          status = shared.status();
-          if (!status.ok()) break;
-          table = *std::move(shared);
-        }
-        Lookup lookup(table->layout(), key);
+      if (one_sided_ && call_get) {
+        TableLookup lookup(key, table);
         while (!lookup.done()) {
-          auto read = table->Read(lookup);
-          lookup.OnRead(co_await std::move(read));
+          if (lookup.needs_table()) {
+            auto share = kv.Share().Send();
+            lookup.OnTable(RemoteTable::Create(kv.channel(), co_await std::move(share)));
+          } else {
+            auto read = lookup.Read();
+            lookup.OnRead(co_await std::move(read));
+          }
         }
-        status = lookup.status();
-        if (lookup.is_stale()) {
-          table = nullptr;
-        } else if (lookup.is_elsewhere()) {
-          status = absl::OkStatus();
+        const absl::StatusOr<Lookup> found = std::move(lookup).Result();
+        call_get = found.ok() && found->is_elsewhere();
+        if (call_get) {
           phase->Called();
-          break;
         } else {
-          call_get = false;
+          status = found.ok() ? found->status() : found.status();
         }
       }
-      if (call_get && status.ok()) {
+      if (call_get) {
         auto call = kv.Get();
         call.request().setKey(key);
         auto get = call.Send();

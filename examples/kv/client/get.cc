@@ -39,10 +39,12 @@ class Get : public Command {
     if (one_sided_) {
       std::shared_ptr<RemoteTable> table;
       const absl::StatusOr<Lookup> found = LookUp(kv, key_, table);
-      if (!found.ok()) return found.status();
-      if (found->status().ok()) return Deliver(found->value(), progress);
-      if (!found->is_elsewhere()) return found->status();
-      std::cerr << "kv get: " << found->status().message() << "; the server is called" << std::endl;
+      if (found.ok() && found->status().ok()) return Deliver(found->value(), progress);
+      // A server that has no room for another ticket can still be called.
+      const bool has_call = found.ok() ? found->is_elsewhere() : absl::IsResourceExhausted(found.status());
+      const absl::Status& why = found.ok() ? found->status() : found.status();
+      if (!has_call) return why;
+      std::cerr << "kv get: " << why.message() << "; the server is called" << std::endl;
     }
     auto call = kv.Get();
     call.request().setKey(key_);

@@ -115,19 +115,50 @@ bool Lookup::is_stale() const {
          absl::IsUnavailable(status_);
 }
 
+TableLookup::TableLookup(absl::string_view key, std::shared_ptr<RemoteTable>& table)
+    : key_(key), table_(table) {
+  if (table_ != nullptr) Start();
+}
+
+void TableLookup::Start() { lookup_.emplace(table_->layout(), key_); }
+
+void TableLookup::OnTable(absl::StatusOr<std::shared_ptr<RemoteTable>> table) {
+  ++asked_;
+  if (!table.ok()) {
+    status_ = table.status();
+    done_ = true;
+    return;
+  }
+  table_ = *std::move(table);
+  Start();
+}
+
+void TableLookup::OnRead(const absl::Status& read) {
+  lookup_->OnRead(read);
+  if (!lookup_->done()) return;
+  if (lookup_->is_stale() && asked_ < kTablesMax) {
+    table_ = nullptr;
+  } else {
+    done_ = true;
+  }
+}
+
+absl::StatusOr<Lookup> TableLookup::Result() && {
+  if (!status_.ok()) return status_;
+  return *std::move(lookup_);
+}
+
 absl::StatusOr<Lookup> LookUp(const KeyValueStub& kv, absl::string_view key,
                               std::shared_ptr<RemoteTable>& table) {
-  for (int asked = 0;; ++asked) {
-    if (table == nullptr) {
-      auto next = RemoteTable::Create(kv.channel(), kv.Share().Send().Wait());
-      if (!next.ok()) return next.status();
-      table = *std::move(next);
+  TableLookup lookup(key, table);
+  while (!lookup.done()) {
+    if (lookup.needs_table()) {
+      lookup.OnTable(RemoteTable::Create(kv.channel(), kv.Share().Send().Wait()));
+    } else {
+      lookup.OnRead(lookup.Read().Wait());
     }
-    Lookup lookup(table->layout(), key);
-    while (!lookup.done()) lookup.OnRead(table->Read(lookup).Wait());
-    if (!lookup.is_stale() || asked == Lookup::kTablesMax) return lookup;
-    table = nullptr;
   }
+  return std::move(lookup).Result();
 }
 
 }  // namespace kv

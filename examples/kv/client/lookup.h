@@ -50,7 +50,8 @@ class Lookup {
 
   // When it is done. OK: there is a value, of that revision. NotFound: there is no such key. Otherwise:
   const absl::Status& status() const { return status_; }
-  // Another table has to be asked for: the connection or the server is not the same any more.
+  // Another table has to be asked for: the connection or the server is not the same any more. TableLookup
+  // does so.
   bool is_stale() const;
   // Only a call gets it: it is not in the table, or it changed each time that it was read.
   bool is_elsewhere() const { return is_elsewhere_; }
@@ -58,8 +59,7 @@ class Lookup {
   uint64_t revision() const { return revision_; }
   int reads() const { return reads_; }
 
-  static constexpr int kReadsMax = 200;  // Of a key that changes all the time.
-  static constexpr int kTablesMax = 3;   // That are asked for one after the other.
+  static constexpr int kReadsMax = 200;  // Then it gives up a key that changes all the time.
 
  private:
   struct Block {
@@ -76,7 +76,7 @@ class Lookup {
   const std::string key_;
   int reads_ = 0;
   std::vector<uint8_t> cell_;        // What is READ.
-  std::vector<capnp::word> bucket_;  // What is in the cell of a bucket.
+  std::vector<capnp::word> bucket_;  // The message in the cell of a bucket.
   std::optional<Block> block_;       // To be READ next; the value has its size.
   bool done_ = false;
   bool is_elsewhere_ = false;
@@ -103,6 +103,49 @@ class RemoteTable {
 
   hawser::RemoteMemory memory_;
   const TableLayout layout_;
+};
+
+// A Lookup of a client that has no table yet, or one that may be stale. It says whether to ask for one, or
+// what to READ:
+//
+//   TableLookup lookup("tow", table);
+//   while (!lookup.done()) {   // In a coroutine: co_await.
+//     if (lookup.needs_table()) {
+//       lookup.OnTable(RemoteTable::Create(kv.channel(), kv.Share().Send().Wait()));
+//     } else {
+//       lookup.OnRead(lookup.Read().Wait());
+//     }
+//   }
+//
+// Thread: one at a time.
+class TableLookup {
+ public:
+  // `table` may be null. It is set to the one that was used last, and outlives the lookup.
+  TableLookup(absl::string_view key, std::shared_ptr<RemoteTable>& table);
+
+  bool done() const { return done_; }
+  // Ask for a table next, unless it is done; otherwise Read().
+  bool needs_table() const { return table_ == nullptr; }
+  void OnTable(absl::StatusOr<std::shared_ptr<RemoteTable>> table);
+  hawser::RemoteOperation Read() { return table_->Read(*lookup_); }
+  // The READ has ended so.
+  void OnRead(const absl::Status& read);
+
+  // When it is done, once. An error: the server gives no table. A Lookup that is_stale(): neither does the
+  // last table work.
+  absl::StatusOr<Lookup> Result() &&;
+
+  static constexpr int kTablesMax = 3;  // It asks for no more of them.
+
+ private:
+  void Start();
+
+  const std::string key_;
+  std::shared_ptr<RemoteTable>& table_;
+  int asked_ = 0;
+  std::optional<Lookup> lookup_;  // In that table.
+  absl::Status status_;           // The server's answer, if it is an error.
+  bool done_ = false;
 };
 
 // Looks `key` up, and blocks until that is done. A table that is null, or stale, is asked for and set. An

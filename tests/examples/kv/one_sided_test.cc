@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -18,12 +19,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "capnp/message.h"
 #include "capnp/serialize.h"
 #include "examples/kv/bucket.h"
+#include "examples/kv/change_log.h"
 #include "examples/kv/client/lookup.h"
 #include "examples/kv/kv_service.h"
 #include "examples/kv/shared_table.h"
+#include "examples/kv/store.h"
+#include "examples/kv/watch_hub.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
@@ -64,7 +69,7 @@ struct Host {
   explicit Host(size_t shared_bytes, const std::string& at = hawser::TestUri()) {
     absl::StatusOr<hawser::SharedMemory> memory = server.Share(shared_bytes);
     EXPECT_THAT(memory, IsOk());
-    service.ShareIn(*std::move(memory));
+    EXPECT_THAT(service.ShareIn(*std::move(memory)), IsOk());
     EXPECT_THAT(server.AddService(&service), IsOk());
     const absl::StatusOr<std::string> listening = server.Listen(at);
     EXPECT_THAT(listening, IsOk());
@@ -176,6 +181,15 @@ TEST(OneSidedTest, ATableOfAServerThatHasRestartedIsAskedForAgain) {
   EXPECT_NE(table, old);
 }
 
+TEST(OneSidedTest, MemoryThatIsTooSmallForATableIsRefused) {
+  hawser::Server server;
+  KvService service(1 << 20, 1 << 20, 1 << 20);
+  for (const size_t size : {size_t{8}, size_t{4095}, SharedTable::kMemoryMin - 1}) {
+    EXPECT_THAT(service.ShareIn(*server.Share(size)), HasCode(absl::StatusCode::kInvalidArgument)) << size;
+  }
+  EXPECT_THAT(service.ShareIn(*server.Share(SharedTable::kMemoryMin)), IsOk());
+}
+
 TEST(OneSidedTest, AServerThatSharesNothingSaysSo) {
   KvService service(1 << 20, 1 << 20, 1 << 20);
   hawser::Server server;
@@ -224,6 +238,10 @@ class LyingKv : public UnimplementedKv {
     std::shared_ptr<RemoteTable> table;
     const absl::StatusOr<Lookup> found = LookUp(KeyValueStub(channel_), "key", table);
     return found.ok() ? found->status() : found.status();
+  }
+
+  absl::StatusOr<std::shared_ptr<RemoteTable>> AskForTable() {
+    return RemoteTable::Create(channel_, KeyValueStub(channel_).Share().Send().Wait());
   }
 
   uint64_t buckets = 1;
@@ -289,6 +307,141 @@ TEST(LyingServerTest, ABucketThatIsAlwaysBeingWrittenIsGivenUp) {
   EXPECT_THAT(kv.LookUpKey(), HasCode(absl::StatusCode::kAborted));
 }
 
+TEST(LyingServerTest, TablesThatAreAlwaysStaleAreGivenUp) {
+  LyingKv kv;
+  for (const bool has_one : {false, true}) {
+    std::shared_ptr<RemoteTable> table;
+    if (has_one) table = *kv.AskForTable();
+    TableLookup lookup("key", table);
+    int asked = 0, reads = 0;
+    while (!lookup.done()) {
+      if (lookup.needs_table()) {
+        ++asked;
+        lookup.OnTable(kv.AskForTable());
+      } else {
+        ++reads;
+        lookup.OnRead(absl::FailedPreconditionError("the ticket is not good"));
+      }
+    }
+    EXPECT_EQ(asked, TableLookup::kTablesMax);
+    EXPECT_EQ(reads, asked + (has_one ? 1 : 0));
+    const absl::StatusOr<Lookup> found = std::move(lookup).Result();
+    ASSERT_THAT(found, IsOk());
+    EXPECT_TRUE(found->is_stale());
+    EXPECT_EQ(found->status().message(), "the ticket is not good");
+  }
+}
+
+// ---- Tables in memory of a test's
+
+struct TableInMemory {
+  absl::Span<uint8_t> bytes() {
+    return {reinterpret_cast<uint8_t*>(memory.data()), memory.size() * sizeof(uint64_t)};
+  }
+
+  void Put(const std::string& key, const std::string& value, uint64_t revision, bool replaces) {
+    table.Put(key, {reinterpret_cast<const uint8_t*>(value.data()), value.size()}, revision, replaces);
+  }
+
+  // READs the words one after the other, beside a thread that may write them.
+  Lookup LookUp(const std::string& key) {
+    Lookup lookup({table.buckets(), SharedTable::kBucketBytes}, key);
+    while (!lookup.done()) {
+      for (size_t i = 0; i < lookup.cell().size(); i += sizeof(uint64_t)) {
+        const uint64_t word = std::atomic_ref<uint64_t>(memory[(lookup.offset() + i) / sizeof(uint64_t)]);
+        std::memcpy(lookup.cell().data() + i, &word, sizeof(word));
+      }
+      lookup.OnRead(absl::OkStatus());
+    }
+    return lookup;
+  }
+
+  std::vector<uint64_t> memory = std::vector<uint64_t>(SharedTable::kMemoryMin / sizeof(uint64_t));
+  SharedTable table{bytes()};
+};
+
+TEST(OneSidedTest, AFullTableKeepsAKeyWhoseUpdateIsOfTheSameSize) {
+  TableInMemory memory;
+  constexpr size_t kSize = 50'000;
+  uint64_t revision = 0;
+  int keys = 0;
+  const auto put = [&](int key, size_t size, bool replaces) {
+    const auto fill = static_cast<char>('a' + ++revision % 26);
+    memory.Put(absl::StrCat("key", key), std::string(size, fill), revision, replaces);
+    return std::string(size, fill);
+  };
+  for (bool full = false; !full; ++keys) {
+    put(keys, kSize, /*replaces=*/false);
+    full = memory.LookUp(absl::StrCat("key", keys)).is_elsewhere();
+  }
+  ASSERT_GT(keys, 5);
+  for (int key = 0; key < keys - 1; ++key) {
+    for (const size_t size : {kSize, kSize, kSize + 4000}) {  // Their blocks are alike.
+      const std::string value = put(key, size, /*replaces=*/true);
+      const Lookup found = memory.LookUp(absl::StrCat("key", key));
+      EXPECT_THAT(found.status(), IsOk());
+      EXPECT_EQ(Text(found.value()), value);
+      EXPECT_EQ(found.revision(), revision);
+    }
+  }
+  // The last one is still elsewhere, and one whose value needs another block is so, too.
+  EXPECT_TRUE(memory.LookUp(absl::StrCat("key", keys - 1)).is_elsewhere());
+  put(0, 1000, /*replaces=*/true);
+  EXPECT_TRUE(memory.LookUp("key0").is_elsewhere());
+  put(keys - 1, kSize, /*replaces=*/true);  // It has the block of that one.
+  EXPECT_THAT(memory.LookUp(absl::StrCat("key", keys - 1)).status(), IsOk());
+}
+
+TEST(OneSidedTest, AWatcherFindsWhatItHearsOf) {
+  constexpr uint64_t kChanges = 3000;
+  TableInMemory memory;
+  ChangeLog log(100 << 20);
+  Store store(uint64_t{1} << 30, &log);
+  store.PublishIn(&memory.table);
+  WatchHub hub(&log);
+
+  absl::Mutex mutex;
+  std::deque<std::pair<ChangeLog::Batch, WatchHub::PushDone>> pushes;
+  const auto peer = std::make_shared<int>(1);
+  hub.AddPeer(peer);
+  ASSERT_THAT(hub.Watch(peer.get(), 1, "key", std::nullopt,
+                        [&](const ChangeLog::Batch& batch, WatchHub::PushDone done) {
+                          absl::MutexLock lock(&mutex);
+                          pushes.emplace_back(batch, std::move(done));
+                        }),
+              IsOk());
+  std::thread writer([&] {
+    // It takes a while to write such a value.
+    const auto bytes = std::make_shared<std::vector<uint8_t>>(SharedTable::kBlockMax - 100);
+    const Value value = {{bytes->data(), bytes->size()}, bytes, bytes->size()};
+    for (uint64_t i = 0; i < kChanges; ++i) {
+      ASSERT_THAT(store.Put("key", value), IsOk());
+      hub.Notify();
+    }
+  });
+  uint64_t through = 0, found = 0;
+  while (through < kChanges) {
+    std::pair<ChangeLog::Batch, WatchHub::PushDone> push;
+    {
+      absl::MutexLock lock(&mutex);
+      const auto has_push = [&] { return !pushes.empty(); };
+      mutex.Await(absl::Condition(&has_push));
+      push = std::move(pushes.front());
+      pushes.pop_front();
+    }
+    through = push.first.through;
+    const Lookup lookup = memory.LookUp("key");
+    if (!lookup.is_elsewhere()) {
+      ++found;
+      EXPECT_THAT(lookup.status(), IsOk());
+      EXPECT_GE(lookup.revision(), through);
+    }
+    push.second(absl::OkStatus());
+  }
+  writer.join();
+  EXPECT_GT(found, 0u);
+}
+
 // ---- Readers beside writers
 
 // What the `number`th change of a key is: every fourth removes it, the others put a value that is like no
@@ -352,6 +505,7 @@ class TableOfSeed {
 
   static std::string KeyOf(size_t i) { return absl::StrCat("key", i); }
   uint64_t changes(size_t i) const { return changes_[i]; }
+  uint64_t revision() const { return revision_; }
   std::mt19937_64& dice() { return dice_; }
   TableLayout layout() const { return {table_.buckets(), SharedTable::kBucketBytes}; }
 
@@ -371,6 +525,8 @@ TEST(OneSidedTest, NoSeedFindsAValueThatIsTornMixedFreedOrTooOld) {
   int found = 0, again = 0, absent = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     TableOfSeed table(seed);
+    std::array<uint64_t, 12> seen = {};  // The revision and the value that were found last.
+    std::array<uint64_t, 12> seen_number = {};
     for (int i = 0; i < 30; ++i) table.Change();
     for (int i = 0; i < 20; ++i) {
       const size_t number = table.dice()() % 12;
@@ -394,6 +550,11 @@ TEST(OneSidedTest, NoSeedFindsAValueThatIsTornMixedFreedOrTooOld) {
       const uint64_t got = NumberIn(key, Text(lookup.value()));
       EXPECT_GE(got, std::max<uint64_t>(answered, 1)) << "seed " << seed << ", " << key;
       EXPECT_LE(got, table.changes(number));
+      EXPECT_LE(lookup.revision(), table.revision());
+      EXPECT_GE(lookup.revision(), seen[number]) << "seed " << seed << ", " << key;
+      EXPECT_EQ(lookup.revision() > seen[number], got > seen_number[number]);
+      seen[number] = lookup.revision();
+      seen_number[number] = got;
     }
   }
   EXPECT_GT(found, 1000);
@@ -468,8 +629,10 @@ TEST(OneSidedTest, ReadersBesideWritersGetWholeValuesThatAreNotTooOld) {
       const KeyValueStub kv = host.Connect();
       std::shared_ptr<RemoteTable> table;
       std::mt19937_64 dice(100 + r);
+      std::array<uint64_t, 20> seen = {};  // The revisions that it found last.
       for (uint64_t i = 0; i < kReads; ++i) {
-        Key& key = keys[dice() % keys.size()];
+        const size_t each = dice() % keys.size();
+        Key& key = keys[each];
         const uint64_t answered = key.answered;
         const absl::StatusOr<Lookup> lookup = LookUp(kv, key.name, table);
         const uint64_t begun = key.begun;
@@ -486,6 +649,8 @@ TEST(OneSidedTest, ReadersBesideWritersGetWholeValuesThatAreNotTooOld) {
           const uint64_t number = NumberIn(key.name, value);
           EXPECT_GE(number, std::max<uint64_t>(answered, 1)) << key.name << ": " << value.substr(0, 100);
           EXPECT_LE(number, begun);
+          EXPECT_GE(lookup->revision(), seen[each]) << key.name;
+          seen[each] = lookup->revision();
         }
       }
     });
