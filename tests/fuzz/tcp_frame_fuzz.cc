@@ -409,19 +409,38 @@ struct Outcome {
   bool violated = false;
 };
 
-// Feeds `bytes` in pieces of `piece`, 0: at once.
+// Looks at each SEND that it is offered, and takes none: then all is as if nothing had been offered.
+class Refuser : public fabric::ConnectionHandler {
+ public:
+  bool TakeSend(absl::Span<const uint8_t> message) override {
+    for (const uint8_t byte : message) sum_ = sum_ + byte;
+    return false;
+  }
+  void OnEstablished(absl::string_view) override {}
+  void OnConnectFailed(const absl::Status&, absl::string_view) override {}
+  void OnDisconnected(const absl::Status&) override {}
+
+ private:
+  volatile uint32_t sum_ = 0;
+};
+
+// Feeds `bytes` in pieces of `piece`, 0: at once. SENDs of pieces of even size are offered to a handler.
 Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t staging_bytes) {
   int sockets[2];
   FUZZ_EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
   fabric::Stream stream{UniqueFd(sockets[0])};
   std::vector<uint8_t> staging(staging_bytes);
+  Refuser refuser;
+  const ForkMark fork_mark;
+  FrameReader::Taker taker = {refuser, fork_mark};
   Result result = Result::kDrained;
   while (!bytes.empty() && (result == Result::kDrained || result == Result::kMore)) {
     const size_t count = piece == 0 ? std::min<size_t>(bytes.size(), 60'000) : std::min(piece, bytes.size());
     FUZZ_EXPECT(send(sockets[1], bytes.data(), count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
     bytes.remove_prefix(count);
     do {
-      result = victim.reader.Read(stream, absl::MakeSpan(staging), nullptr, nullptr);
+      result =
+          victim.reader.Read(stream, absl::MakeSpan(staging), nullptr, piece % 2 == 0 ? &taker : nullptr);
       while (result == Result::kPushed || (result == Result::kReceiverNotReady && victim.PostReceive())) {
         if (result == Result::kPushed) {
           for (FrameReader::Push& push : victim.reader.pushes()) {
