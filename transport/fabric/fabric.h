@@ -43,7 +43,9 @@ class Context;
 //  - A WRITE is visible to the peer's CPU once a later SEND on the same queue pair has been received.
 //  - A READ that begins at a multiple of 8, in memory granted with kReadRepeatedly, returns each word of 8
 //    bytes whole, as some write has left it, and promises nothing of two words together; but not over iWARP,
-//    whose packets end anywhere. The bytes of a WRITE arrive in any order.
+//    whose packets end anywhere. That holds for the words that a WRITE covers as a whole: of a word at its
+//    ends, of which it changes a part, a READ may see a part of the change. The bytes of a WRITE arrive in
+//    any order.
 //  - READs and atomics complete in posting order, whatever they overtake. So a chain of unsignaled READs with
 //    a signaled one at its end is done when that completes.
 //  - Receives may complete before OnEstablished(). A fabric calls no handler after its queue pair was

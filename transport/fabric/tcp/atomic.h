@@ -27,7 +27,8 @@ uint64_t ExecuteAtomic(FrameKind atomic, uint8_t* word, const uint64_t* operands
 // Copies memory that others change meanwhile, each aligned word of 8 bytes whole. `to` need not be aligned.
 void CopyWords(uint8_t* to, const uint8_t* from, size_t length_bytes);
 
-// The same into memory that others read and change meanwhile. `from` need not be aligned.
+// The same into memory that others read and change meanwhile. `from` need not be aligned. A word at an end,
+// of which only a part is stored, gets that byte by byte.
 void StoreWords(uint8_t* to, const uint8_t* from, size_t length_bytes);
 
 // How many bytes from `at` on belong to a word that begins before it.

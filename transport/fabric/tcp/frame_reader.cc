@@ -365,9 +365,10 @@ void FrameReader::Advance(size_t length_bytes) {
   }
 }
 
-// Copies the part of the payload that has arrived, of a WRITE whole words of its target, so that others see
-// each as it was or as it is to be. Returns what follows it: of a WRITE that goes on, fewer bytes than a
-// word.
+// Copies the part of the payload that has arrived. Of a WRITE that goes on it leaves the bytes of a word that
+// is not complete, so that others see each word that the WRITE covers as a whole as it was or as it is to be.
+// (Of the words at its ends, of which it changes a part, they may see some of these bytes changed.) Returns
+// what follows: of a WRITE that goes on, fewer bytes than a word.
 const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end) {
   size_t length_bytes = std::min<size_t>(payload_missing_, end - next);
   if (payload_ == FrameKind::kWrite && length_bytes < payload_missing_) {
