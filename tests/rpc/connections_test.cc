@@ -811,7 +811,8 @@ TEST_F(TwoPollersTest, ConnectEndsWhileThePollerOfTheOtherConnectionIsHeld) {
   absl::Notification go_on;
   std::thread holder([&] {
     poller(1).Run([&] {
-      const transport::Poller::CallOut out(poller(1), "the callback of", "a test");
+      static constexpr transport::CalledCode kCode{"the callback of"};
+      const transport::Poller::CallOut out(poller(1), kCode, "a test");
       holding.Put(true);
       go_on.WaitForNotification();
     });
