@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -201,8 +202,14 @@ class Model {
       case FrameKind::kWrite:
         if (length == 0 || length > fabric::kMessageBytesMax) return End(Result::kViolation);
         if (!is_granted(QueuePair::Access::kWrite)) return End(Result::kRefused);
+        if (frame.payload.size() < length) {
+          // What has arrived of whole words. Memory begins with one.
+          Frame arrived = frame;
+          const size_t rest = (offset + arrived.payload.size()) % fabric::kAtomicBytes;
+          arrived.payload.resize(arrived.payload.size() - std::min(rest, arrived.payload.size()));
+          return Copy(arrived, expected_.granted[static_cast<size_t>(frame.grant)], offset);
+        }
         Copy(frame, expected_.granted[static_cast<size_t>(frame.grant)], offset);
-        if (frame.payload.size() < length) return;
         ++expected_.executed;
         break;
       case FrameKind::kReadRequest:
