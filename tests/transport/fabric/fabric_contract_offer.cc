@@ -118,15 +118,23 @@ TEST_P(OfferedSendTest, OneThatIsLongerThanItsReceiveIsRefusedAndNotOffered) {
 
 TEST_P(OfferedSendTest, APollInWhichOneIsTakenReturnsNoCompletions) {
   constexpr uint32_t kSends = 60, kTaken = 3;
-  auto [a, b] = world_.Connect({.send_depth = kSends, .receive_depth = kSends});
+  auto [a, b] = world_.Connect({.send_depth = kSends, .receive_depth = kSends + 1});
+  int offers = 0;
+  b.news().take_send = [&](absl::string_view) { return ++offers > 0; };
+  SendUntilOneIsOffered(a, b, "hello", offers);  // From now on the first of those that come together is.
+  HAWSER_UNTIL(world_, a.sends.size() == a.sends_posted);
+  const size_t sent_before = a.sends.size(), received_before = b.receives.size();
   uint32_t taken_in_poll = 0, taken = 0;
   b.news().take_send = [&](absl::string_view) {
     if (taken_in_poll == kTaken) return false;
     ++taken;
     return ++taken_in_poll > 0;
   };
-  for (uint32_t i = 0; i < kSends; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 100, 100)), IsOk());
-  for (uint32_t i = 0; i < kSends; ++i) ASSERT_THAT(a.Send(i, a.At(0, 5)), IsOk());
+  for (uint32_t i = 0; i < kSends; ++i) {
+    ASSERT_THAT(b.Receive(b.receives_posted, b.At(i * 100, 100)), IsOk());
+    ASSERT_THAT(a.Send(a.sends_posted, a.At(0, 5)), IsOk());
+  }
+  const auto received = [&, &b = b] { return taken + b.receives.size() - received_before; };
   const auto poll = [&, &a = a, &b = b] {
     Completion completions[16];
     taken_in_poll = 0;
@@ -137,8 +145,8 @@ TEST_P(OfferedSendTest, APollInWhichOneIsTakenReturnsNoCompletions) {
     for (size_t i = 0; i < sent; ++i) a.Take(completions[i]);
   };
   const absl::Time give_up = absl::Now() + kPatience;
-  while ((taken + b.receives.size() < kSends || a.sends.size() < kSends) && absl::Now() < give_up) poll();
-  EXPECT_EQ(taken + b.receives.size(), kSends);
+  while ((received() < kSends || a.sends.size() < sent_before + kSends) && absl::Now() < give_up) poll();
+  EXPECT_EQ(received(), kSends);
   EXPECT_GT(taken, 0u);
 }
 
