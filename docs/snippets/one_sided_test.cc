@@ -72,18 +72,14 @@ absl::StatusOr<std::string> ReadChanging(hawser::RemoteMemory& table) {
 TEST(OneSidedTest, ARowThatChangesIsReadWhole) {
   TablesImpl tables;
   hawser::Server server;
-  ASSERT_TRUE(server.AddService(&tables).ok());
-  const absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");
-  ASSERT_TRUE(uri.ok()) << uri.status();
+  const auto channel = Connect(Serve(server, tables));
   absl::StatusOr<hawser::SharedMemory> shared = server.Share(64 << 10);
   ASSERT_TRUE(shared.ok()) << shared.status();
   Change(*shared, std::string(100, 'r'));
   tables.Use(*std::move(shared));
-  const auto channel = hawser::Channel::Connect(*uri);
-  ASSERT_TRUE(channel.ok()) << channel.status();
-  const auto opened = TablesStub(*channel).Open().Send().Wait();
+  const auto opened = TablesStub(channel).Open().Send().Wait();
   ASSERT_TRUE(opened.ok()) << opened.status();
-  hawser::RemoteMemory table(*channel, (*opened)->getTable());
+  hawser::RemoteMemory table(channel, (*opened)->getTable());
   const absl::StatusOr<std::string> row = ReadChanging(table);
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(*row, std::string(100, 'r'));
@@ -92,19 +88,15 @@ TEST(OneSidedTest, ARowThatChangesIsReadWhole) {
 TEST(OneSidedTest, ARowIsReadFromMemoryOfTheServer) {
   TablesImpl tables;
   hawser::Server server;
-  ASSERT_TRUE(server.AddService(&tables).ok());
-  const absl::StatusOr<std::string> uri = server.Listen("tcp://127.0.0.1:0");
-  ASSERT_TRUE(uri.ok()) << uri.status();
+  const auto channel = Connect(Serve(server, tables));
   absl::StatusOr<hawser::SharedMemory> shared = server.Share(64 << 10);
   ASSERT_TRUE(shared.ok()) << shared.status();
   std::fill_n(shared->data() + 64 * 3, 64, 'r');
   tables.Use(*std::move(shared));
-  const auto channel = hawser::Channel::Connect(*uri);
-  ASSERT_TRUE(channel.ok()) << channel.status();
-  const absl::StatusOr<std::string> row = ReadRow(*channel, 3);
+  const absl::StatusOr<std::string> row = ReadRow(channel, 3);
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(*row, std::string(64, 'r'));
-  EXPECT_EQ(ReadRow(*channel, 1024).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(ReadRow(channel, 1024).status().code(), absl::StatusCode::kOutOfRange);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ struct OneSidedAccess {
   bool demanded = false;   // On a good day: it must succeed.
   bool cancelled = false;  // By the client.
   bool abandoned = false;  // Its host has lost power.
-  bool dropped = false;    // Its RemoteOperation is destroyed, at some time, and nobody gets the result.
+  bool dropped = false;    // Its RemoteOperation is destroyed, at some time, and its result is lost.
   std::optional<RemoteOperation> pending;
   int ends = 0;
   int64_t ended_ns = 0;
@@ -87,7 +87,7 @@ struct OneSidedAccess {
   std::string CheckStatus(const absl::Status& status, uint64_t server_life, int64_t now_ns) const;
   // Its memory is the client's from now on.
   void TakeBackMemory();
-  // Nobody has touched that since.
+  // No NIC has touched that since.
   std::string CheckMemory() const;
   void ReleaseMemory();
 };

@@ -61,7 +61,7 @@ std::string OneSidedRegion::OnAccess(const uint8_t* address, size_t length_bytes
   const auto offset = static_cast<size_t>(address - address_);
   if (unreachable) {
     return absl::StrCat(Name(), "a NIC has ", writes ? "changed " : "read ", length_bytes,
-                        " bytes at offset ", offset, ", and nobody may reach it any more");
+                        " bytes at offset ", offset, ", which must not be reached any more");
   }
   if (!writes) return "";
   std::string broken = offset < kDataFrom ? OnAtomic(offset, length_bytes) : OnWrite(offset, length_bytes);
@@ -183,7 +183,7 @@ std::string OneSidedRegion::CheckContent() const {
   for (size_t word = 0; word < words_.size(); ++word) {
     if (WordInMemory(word) != words_[word]) {
       return absl::StrCat(Name(), "the word at offset ", word * kWordBytes, " is ", WordInMemory(word),
-                          ", and nobody has written that");
+                          ", which no operation has written");
     }
   }
   return "";
