@@ -24,6 +24,7 @@
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/server.h"
 #include "hawser/rpc/shared_memory.h"
+#include "hawser/tests/testing/cell_outcome.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
 #include "tests/rpc/memory_probe.rpc.h"
@@ -157,15 +158,9 @@ Layout ChecksumOfTheVersionAlone() {
           }};
 }
 
-struct Outcome {
-  int whole = 0;
-  int refused = 0;
-  int deceived = 0;  // A value was accepted that no version had.
-};
-
 // `step`: how far apart successive versions are. `unit_bytes`: what a READ copies at once.
-Outcome Try(const Layout& layout, uint64_t step = 1, size_t unit_bytes = 8) {
-  Outcome outcome;
+CellOutcome Try(const Layout& layout, uint64_t step = 1, size_t unit_bytes = 8) {
+  CellOutcome outcome;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Memory memory(layout.cell_bytes + 7);
     uint64_t version = 1;
@@ -175,19 +170,13 @@ Outcome Try(const Layout& layout, uint64_t step = 1, size_t unit_bytes = 8) {
                                       [&] { version += step, write(); });
     Value value(kValueBytes);
     const std::optional<uint64_t> decoded = layout.decode(read, absl::MakeSpan(value));
-    if (!decoded.has_value()) {
-      ++outcome.refused;
-    } else if (value == ValueOf(*decoded) && *decoded <= version) {
-      ++outcome.whole;
-    } else {
-      ++outcome.deceived;
-    }
+    outcome.Count(decoded, value, version, [](uint64_t each) { return ValueOf(each); });
   }
   return outcome;
 }
 
 TEST(VersionedCellTest, AReadIsOneVersionOrIsRefused) {
-  const Outcome outcome = Try(Versioned());
+  const CellOutcome outcome = Try(Versioned());
   EXPECT_EQ(outcome.deceived, 0);
   EXPECT_GT(outcome.whole, 100);
   EXPECT_GT(outcome.refused, 100);
@@ -200,7 +189,7 @@ TEST(VersionedCellTest, OtherLayoutsAreDeceivedBySomeSeed) {
 }
 
 TEST(VersionedCellTest, VersionsWithTheSameBitsInTheirWordsAreToldApart) {
-  const Outcome outcome = Try(Versioned(), 65536);
+  const CellOutcome outcome = Try(Versioned(), 65536);
   EXPECT_EQ(outcome.deceived, 0);
   EXPECT_GT(outcome.refused, 100);
   // Otherwise this proves nothing.
@@ -228,7 +217,7 @@ TEST(VersionedCellTest, WordsThatASmallerCellHasLeftAreNotTakenForALargerOnes) {
 // As over iWARP.
 TEST(VersionedCellTest, TornWordsAreRefused) {
   for (const size_t unit_bytes : {1, 3, 5}) {
-    const Outcome outcome = Try(Versioned(), 1, unit_bytes);
+    const CellOutcome outcome = Try(Versioned(), 1, unit_bytes);
     EXPECT_EQ(outcome.deceived, 0);
     EXPECT_GT(outcome.refused, 100);
   }

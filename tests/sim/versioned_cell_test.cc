@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
+#include "hawser/tests/testing/cell_outcome.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
@@ -36,18 +37,12 @@ std::vector<uint8_t> ValueOf(uint64_t version) {
   return value;
 }
 
-struct Outcome {
-  int whole = 0;
-  int refused = 0;
-  int deceived = 0;  // A value was accepted that no version had.
-};
-
 // READs `cell_bytes` with each seed, while `write` runs between its steps with the next version. `decode` is
 // asked what the READ has brought.
-Outcome Try(uint32_t cell_bytes, const std::function<void(absl::Span<uint8_t>, uint64_t version)>& write,
-            const std::function<std::optional<uint64_t>(absl::Span<const uint8_t> read,
-                                                        absl::Span<uint8_t> value)>& decode) {
-  Outcome outcome;
+CellOutcome Try(uint32_t cell_bytes, const std::function<void(absl::Span<uint8_t>, uint64_t version)>& write,
+                const std::function<std::optional<uint64_t>(absl::Span<const uint8_t> read,
+                                                            absl::Span<uint8_t> value)>& decode) {
+  CellOutcome outcome;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     // A clock that moves so slowly that the owner sees each step of a READ. It writes at each, or rarely.
     const auto network = std::make_shared<Network>(NetworkOptions{.seed = seed, .idle_poll_ns = 50});
@@ -69,19 +64,13 @@ Outcome Try(uint32_t cell_bytes, const std::function<void(absl::Span<uint8_t>, u
     HAWSER_UNTIL(world, (owner_goes_on(), !pair.a.sends.empty()));
     std::vector<uint8_t> value(kValueBytes);
     const auto decoded = decode({client.memory(), cell_bytes}, absl::MakeSpan(value));
-    if (!decoded.has_value()) {
-      ++outcome.refused;
-    } else if (value == ValueOf(*decoded) && *decoded <= version) {
-      ++outcome.whole;
-    } else {
-      ++outcome.deceived;
-    }
+    outcome.Count(decoded, value, version, [](uint64_t each) { return ValueOf(each); });
   }
   return outcome;
 }
 
 TEST(VersionedCellSimTest, NoSeedReadsAMixture) {
-  const Outcome outcome = Try(
+  const CellOutcome outcome = Try(
       kCellBytes,
       [](absl::Span<uint8_t> memory, uint64_t version) {
         EXPECT_EQ(VersionedCell(memory).Write(ValueOf(version)), version);
@@ -94,7 +83,7 @@ TEST(VersionedCellSimTest, NoSeedReadsAMixture) {
 
 // Otherwise the seeds prove nothing: a version at both ends of the value does not show each mixture.
 TEST(VersionedCellSimTest, SomeSeedDeceivesAVersionAtHeadAndTail) {
-  const Outcome outcome = Try(
+  const CellOutcome outcome = Try(
       kValueBytes + 16,
       [](absl::Span<uint8_t> memory, uint64_t version) {
         const std::vector<uint8_t> value = ValueOf(version);

@@ -53,8 +53,7 @@ absl::Status CheckSend(const SendWorkRequest& request, const VerbsEndpoint& endp
         "PostSend to ", endpoint.peer(), ": an atomic, which RDMA device ", device.name(), " does not have"));
   }
   // Some providers refuse to post one that is not aligned (rxe: validate_send_wr()).
-  if (absl::Status status = CheckAtomic(request); !status.ok()) return status;
-  return absl::OkStatus();
+  return CheckAtomic(request);
 }
 
 }  // namespace hawser::fabric
