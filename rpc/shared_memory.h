@@ -5,8 +5,9 @@
 //
 //   absl::Status Start(hawser::Server& server) {  // Which listens already.
 //     absl::StatusOr<hawser::SharedMemory> table = server.Share(64 << 20);
-//     if (table.ok()) table_.emplace(*std::move(table));
-//     return table.status();
+//     if (!table.ok()) return table.status();
+//     table_ = *std::move(table);
+//     return absl::OkStatus();
 //   }
 //   absl::Status Open(hawser::ServerContext& context, Tables::OpenParams::Reader,
 //                     Tables::OpenResults::Builder reply) override {

@@ -18,8 +18,8 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     const size_t count = real_->Poll(absl::MakeSpan(found, std::min(completions.size(), std::size(found))));
     for (size_t i = 0; i < count; ++i) Take(found[i]);
     if (!spy_.keep_back_flushes_) {
-      for (const fabric::Completion& flush : flushes_) {
-        if (spy_.CountsOf(flush.qp_num) != nullptr) news_.push_back(flush);
+      for (const auto& [counts, flush] : flushes_) {
+        if (spy_.IsLive(*counts)) news_.push_back(flush);
       }
       flushes_.clear();
     }
@@ -51,26 +51,29 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     Counts& counts = *spy_.CountsOf(completion.qp_num);
     if (completion.opcode == fabric::Opcode::kRevoke) --counts.revocations;
     if (spy_.keep_back_flushes_ && completion.status == fabric::CompletionStatus::kFlushed) {
-      return flushes_.push_back(completion);
+      flushes_.emplace_back(&counts, completion);
+      return;
     }
     if (spy_.reads_.erase(completion.wr_id) != 0) --counts.reads_outstanding;
     const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
                                completion.opcode == fabric::Opcode::kSend;
-    std::deque<fabric::Completion>& held = held_[completion.qp_num];
+    std::deque<fabric::Completion>& held = held_[&counts];
     const bool passes =
         !counts.hold_taken_pushes && WorkId::Decode(completion.wr_id).kind == WorkId::kTakenPush;
-    if (ok && !passes &&
+    const bool may_hold = ok && !counts.in_error;
+    if (may_hold && !passes &&
         ((counts.hold_reads && completion.opcode == fabric::Opcode::kRead) ||
          (!held.empty() && completion.opcode != fabric::Opcode::kReceive))) {
       return held.push_back(completion);
     }
-    if (ok && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
+    if (may_hold && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
       return kept_back_.push_back(completion);
     } else if (ok && completion.opcode == fabric::Opcode::kReceive) {
       --counts.receives_posted;
       counts.receives_posted_min = std::min(counts.receives_posted_min, counts.receives_posted);
     }
     if (!ok) {  // The completions that were held back come before it.
+      counts.in_error = true;
       news_.insert(news_.end(), held.begin(), held.end());
       held.clear();
       news_.insert(news_.end(), kept_back_.begin(), kept_back_.end());
@@ -82,13 +85,9 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   // For queue pairs that hold READs: delivers the READs that the test lets through, and what was posted
   // between.
   void ReleaseHeld() {
-    for (auto& [qp_num, held] : held_) {
+    for (auto& [counts, held] : held_) {
+      if (!spy_.IsLive(*counts)) held.clear();
       while (!held.empty()) {
-        Counts* const counts = spy_.CountsOf(qp_num);
-        if (counts == nullptr) {
-          held.clear();
-          break;
-        }
         if (counts->hold_reads && held.front().opcode == fabric::Opcode::kRead) {
           if (counts->reads_let_through == 0) break;
           --counts->reads_let_through;
@@ -101,10 +100,11 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
 
   SpyFabric& spy_;
   const std::unique_ptr<fabric::CompletionQueue> real_;
-  std::map<uint32_t, std::deque<fabric::Completion>> held_;  // The key is the qp_num.
+  // By queue pair: its qp_num changes when the fabric has done with the device's, between two completions.
+  std::map<Counts*, std::deque<fabric::Completion>> held_;
   std::deque<fabric::Completion> news_;
   std::deque<fabric::Completion> kept_back_;
-  std::deque<fabric::Completion> flushes_;
+  std::deque<std::pair<Counts*, fabric::Completion>> flushes_;
 };
 
 // Keeps SENDs that the real fabric offers in order with the completions that the spy keeps back.
@@ -263,6 +263,11 @@ SpyFabric::Counts* SpyFabric::CountsOf(uint32_t qp_num) const {
   const auto is = [&](const SpyQueuePair* queue_pair) { return queue_pair->qp_num() == qp_num; };
   const auto found = std::find_if(live_.begin(), live_.end(), is);
   return found == live_.end() ? nullptr : &(*found)->counts();
+}
+
+bool SpyFabric::IsLive(const Counts& counts) const {
+  const auto is = [&](SpyQueuePair* queue_pair) { return &queue_pair->counts() == &counts; };
+  return std::any_of(live_.begin(), live_.end(), is);
 }
 
 absl::StatusOr<std::unique_ptr<fabric::CompletionQueue>> SpyFabric::CreateCompletionQueue(uint32_t depth) {

@@ -46,6 +46,7 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t sinks_opened = 0;
     int64_t open_sinks = 0;  // Opened and not closed.
     uint32_t receive_depth = 0;
+    bool in_error = false;  // A completion said so. Good ones may follow: each queue is flushed by itself.
 
     // A test sets these. With `hold_reads` only the next `reads_let_through` READs of this queue pair
     // complete, as if the peer answered no others. An error of the queue pair delivers what was held.
@@ -138,8 +139,9 @@ class SpyFabric final : public fabric::Fabric {
                                                            const fabric::ListenOptions& options) override;
 
  private:
-  // Null: the queue pair was destroyed.
+  // Of a queue pair that was not destroyed.
   Counts* CountsOf(uint32_t qp_num) const;
+  bool IsLive(const Counts& counts) const;
   void KeepBack(bool keep, fabric::Opcode opcode) {
     keep_back_ = keep ? std::optional(opcode) : std::nullopt;
   }
