@@ -237,6 +237,18 @@ TEST_P(ProofPortTest, AClientIsSentElsewhereOnce) {
   EXPECT_EQ(connects, 2);  // It asks, and connects.
 }
 
+TEST_P(ProofPortTest, ARejectionThatIsLostIsAskedForOnceMore) {
+  TestServer server(AsServer(), AnyPort());
+  const uint16_t told = *ToldPort(PortOf(server.uri));
+  for (const int lost : {1, 2}) {
+    std::atomic<int> connects{0};
+    const auto redirects = Rejecting([&] { return ++connects <= lost ? "" : Telling(told); });
+    const absl::Status status = Channel::Connect(UriAt(redirects->address().port()), AsClient()).status();
+    EXPECT_THAT(Text(status), HasSubstr(lost == 1 ? "elsewhere" : "was asked: "));
+    EXPECT_EQ(connects, lost == 1 ? 3 : 2);  // The last one of three has the proof.
+  }
+}
+
 TEST_P(ProofPortTest, ARejectionThatWasCutShortTellsNoPort) {
   const auto redirects = Rejecting([] {
     std::string rejection = Telling(2000);

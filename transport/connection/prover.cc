@@ -39,13 +39,21 @@ class Prover::Asking final : public SilentConnection {
     End();
     prover->OnPort(port);
   }
+  void AskAgain() {
+    const std::shared_ptr<Prover> prover = prover_;
+    End();
+    prover->Ask();
+  }
 
   // fabric::ConnectionHandler
   void OnEstablished(absl::string_view) override {
     Notify(absl::UnauthenticatedError("the peer accepts what no server of ours does; is it one?"));
   }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
-    if (private_data.empty()) return Notify(WithoutReason(why));
+    if (private_data.empty()) {
+      if (prover_->asks_left_ > 0) return AskAgain();
+      return Notify(WithoutReason(why));
+    }
     const absl::StatusOr<uint16_t> port = DecodeProofPort(private_data);
     if (!port.ok() || *port != 0) return Notify(port);
     // The dialed port is no substitute. The rejection is not authenticated: a program that names no port, and
@@ -147,6 +155,12 @@ void Prover::Start(absl::Duration timeout) {
     return poller_.Run([self = shared_from_this()] { self->Dial(); });
   }
   asked_ = true;
+  Ask();
+}
+
+void Prover::Ask() {
+  if (client_ == nullptr) return;
+  --asks_left_;
   auto asking = std::make_unique<Asking>(shared_from_this());
   asking_ = asking.get();
   Asking& asks = *asking;

@@ -56,6 +56,8 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   class Dialing;
   class Asking;
 
+  // Asks for the port.
+  void Ask();
   // The port that the server has named, or why there is none.
   void OnPort(absl::StatusOr<uint16_t> port);
   // On the poller of the TLS connection.
@@ -72,10 +74,13 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   // These three are constant once the TLS connection is dialed.
   absl::Duration timeout_;
   SocketAddress tls_address_;
-  bool asked_ = false;          // The server has named the port of `tls_address_`, and has to bind the proof.
-  const Security security_;     // With its runtimes, whose pollers are used here.
-  Asking* asking_ = nullptr;    // On `home_`.
-  Client* client_;              // On `home_`. Null: it is not called any more.
+  bool asked_ = false;       // The server has named the port of `tls_address_`, and has to bind the proof.
+  const Security security_;  // With its runtimes, whose pollers are used here.
+  // A rejection may be lost, and none of ours is empty: Linux's siw may reset the connection when it closes
+  // it.
+  int asks_left_ = 2;  // On `home_`, as the next two.
+  Asking* asking_ = nullptr;
+  Client* client_;              // Null: it is not called any more.
   Dialing* dialing_ = nullptr;  // On `poller_`.
   bool abandoned_ = false;      // On `poller_`.
 };

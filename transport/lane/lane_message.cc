@@ -27,6 +27,7 @@ size_t BytesOf(Kind kind) {
     case Kind::kClose:
     case Kind::kClosed:
     case Kind::kRevoke:
+    case Kind::kPing:
       return kHeaderBytes;
   }
   return 0;
@@ -87,7 +88,7 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(absl::Span<const uint8_t> data) {
   if (data.size() < kHeaderBytes) return malformed("it has no header");
   LaneMessage message;
   message.kind = static_cast<Kind>(data[0]);
-  if (data[0] < static_cast<uint8_t>(Kind::kOpen) || data[0] > static_cast<uint8_t>(Kind::kRevoke)) {
+  if (data[0] < static_cast<uint8_t>(Kind::kOpen) || data[0] > static_cast<uint8_t>(Kind::kPing)) {
     return malformed(absl::StrCat("its kind is ", data[0]));
   }
   const size_t text_bytes = message.kind == Kind::kRefused ? data[2] : 0;

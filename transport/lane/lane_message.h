@@ -48,6 +48,7 @@ struct LaneMessage {
     kClose = 4,    // To the owner: no operation on `handle` is in flight, and none follows.
     kClosed = 5,   // The answer to that.
     kRevoke = 6,   // From the owner: `handle` ends; a kClose is awaited.
+    kPing = 7,     // To the owner, and not answered: see LaneRequests.
   };
 
   Kind kind = Kind::kClose;

@@ -7,7 +7,10 @@ namespace hawser::transport {
 
 LaneRequests::LaneRequests(Poller& poller, absl::AnyInvocable<void(const LaneMessage&)> send,
                            absl::AnyInvocable<void()> on_silence)
-    : poller_(poller), send_(std::move(send)), timer_(std::move(on_silence)) {}
+    : poller_(poller),
+      send_(std::move(send)),
+      on_silence_(std::move(on_silence)),
+      timer_([this] { OnTimer(); }) {}
 
 void LaneRequests::Start() {
   sends_ = true;
@@ -30,6 +33,7 @@ bool LaneRequests::Drop(uint32_t handle) {
 bool LaneRequests::TakeAnswer() {
   if (unanswered_ == 0) return false;
   --unanswered_;
+  may_ping_ = false;
   SetTimer();
   return true;
 }
@@ -50,8 +54,17 @@ void LaneRequests::Stop() {
 }
 
 void LaneRequests::SetTimer() {
-  poller_.timers().Set(timer_,
-                       unanswered_ == 0 ? kNever : After(poller_.environment().NowNs(), kAnswerTimeout));
+  const int64_t now_ns = poller_.environment().NowNs();
+  silent_at_ns_ = unanswered_ == 0 ? kNever : After(now_ns, kAnswerTimeout);
+  poller_.timers().Set(timer_, may_ping_ ? After(now_ns, kFirstAnswer) : silent_at_ns_);
+}
+
+void LaneRequests::OnTimer() {
+  if (!std::exchange(may_ping_, false)) return on_silence_();
+  poller_.timers().Set(timer_, silent_at_ns_);
+  LaneMessage ping;
+  ping.kind = LaneMessage::Kind::kPing;
+  send_(ping);
 }
 
 }  // namespace hawser::transport

@@ -19,6 +19,10 @@ class LaneRequests final {
  public:
   // How long the owner may answer nothing. A handler that holds its poller is the usual cause.
   static constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
+  // How long the first request of a lane may stay unanswered before a ping follows it, once. A device may
+  // hold back what arrives during the handshake until more arrives, as for a connection
+  // (connection/keepalive.cc).
+  static constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
 
   // `send` sends one; `on_silence` runs when the owner has answered nothing for so long.
   LaneRequests(Poller& poller, absl::AnyInvocable<void(const LaneMessage&)> send,
@@ -40,13 +44,17 @@ class LaneRequests final {
 
  private:
   void SetTimer();
+  void OnTimer();
 
   Poller& poller_;
   absl::AnyInvocable<void(const LaneMessage&)> send_;
+  absl::AnyInvocable<void()> on_silence_;
   bool sends_ = false;
+  bool may_ping_ = true;  // No answer has come yet, and no ping was sent.
   uint32_t unanswered_ = 0;
   std::deque<LaneMessage> waiting_;
-  Timer timer_;  // While there are unanswered ones, from the newest answer on.
+  int64_t silent_at_ns_ = 0;  // kAnswerTimeout after the newest answer.
+  Timer timer_;               // While there are unanswered ones.
 };
 
 }  // namespace hawser::transport

@@ -93,6 +93,8 @@ void LaneServer::OnMessage(const LaneMessage& message) {
       return Open(message);
     case LaneMessage::Kind::kClose:
       return Close(message.handle);
+    case LaneMessage::Kind::kPing:
+      return;
     default:
       EndBecauseBroken(absl::StrCat("it sent kind ", static_cast<int>(message.kind), " to the owner"));
   }

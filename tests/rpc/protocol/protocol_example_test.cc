@@ -152,9 +152,11 @@ TEST(ProtocolExampleTest, MessagesOfLanesAreAsThePageSays) {
       "6e6f",
       "",
       "",
+      "",
       ""};
-  const std::string second_to_fourth[] = {"030000", "050000", "070200", "000000", "000000", "000000"};
-  const char* const names[] = {"open", "opened", "refused", "close", "closed", "revoke"};
+  const std::string second_to_fourth[] = {"030000", "050000", "070200", "000000",
+                                          "000000", "000000", "000000"};
+  const char* const names[] = {"open", "opened", "refused", "close", "closed", "revoke", "ping"};
   ASSERT_EQ(tables[1].size(), std::size(names));
   for (size_t i = 0; i < std::size(names); ++i) {
     const auto& row = tables[1][i];

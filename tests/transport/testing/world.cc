@@ -6,6 +6,7 @@
 
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/lane/lane_requests.h"
 
 namespace hawser::transport {
 namespace {
@@ -51,6 +52,18 @@ bool World::RunUntil(const std::function<bool()>& condition) {
     sched_yield();
   }
   return true;
+}
+
+bool World::RunUntilHeard(const std::function<bool()>& condition) {
+  const absl::Time late = absl::Now() + absl::Seconds(2);
+  bool moved = false;
+  return RunUntil([&] {
+    if (!moved && absl::Now() > late) {
+      moved = true;
+      clock.Advance(LaneRequests::kFirstAnswer);
+    }
+    return condition();
+  });
 }
 
 size_t World::LeasedBytes(Side& side) {
