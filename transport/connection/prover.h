@@ -76,8 +76,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   SocketAddress tls_address_;
   bool asked_ = false;       // The server has named the port of `tls_address_`, and has to bind the proof.
   const Security security_;  // With its runtimes, whose pollers are used here.
-  // A rejection may be lost, and none of ours is empty: Linux's siw may reset the connection when it closes
-  // it.
+  // None of our rejections is empty, but one may be lost: siw may reset a connection when it closes it.
   int asks_left_ = 2;  // On `home_`, as the next two.
   Asking* asking_ = nullptr;
   Client* client_;              // Null: it is not called any more.
