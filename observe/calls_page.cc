@@ -3,9 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/picture.h"
+#include "hawser/observe/tables.h"
 #include "hawser/observe/units.h"
 
 namespace hawser::observe {
@@ -15,16 +17,15 @@ std::string InFlight(wire::Snapshot::Reader snapshot) {
   Table table({{"call"},
                {"method", Table::Kind::kLongText},
                {"stage"},
-               {"age", kNumber},
+               ColumnOf(call::kAge),
                {"deadline in", kNumber},
-               {"request", kNumber},
+               ColumnOf(call::kRequest),
                {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText}});
   for (const auto call : snapshot.getCalls()) {
-    table.Row({View(call.getId()), View(call.getMethod()), View(call.getStage()),
-               DurationText(call.getAgeNs()),
+    table.Row({View(call.getId()), View(call.getMethod()), View(call.getStage()), call::kAge.Text(call),
                call.getDeadlineInNs() < 0 ? "none" : DurationText(call.getDeadlineInNs()),
-               BytesText(call.getRequestBytes()), View(call.getPeer()), View(call.getIdentity())});
+               call::kRequest.Text(call), View(call.getPeer()), View(call.getIdentity())});
   }
   const uint64_t left_out = snapshot.getCallsLeftOut();
   return absl::StrCat(table.Html(), left_out == 0 ? "" : absl::StrCat("<p>And ", left_out, " more.</p>"));
@@ -34,18 +35,18 @@ std::string Slowest(wire::Snapshot::Reader snapshot) {
   Table table({{"call"},
                {"method", Table::Kind::kLongText},
                {"status"},
-               {"took", kNumber},
+               ColumnOf(call::kTook),
                {"where", Table::Kind::kHtml},
-               {"waited", kNumber},
-               {"handler", kNumber},
-               {"deferred", kNumber},
+               ColumnOf(call::kQueued),
+               ColumnOf(call::kHandler),
+               ColumnOf(call::kDeferred),
                {"ended", kNumber},
                {"peer", Table::Kind::kLongText},
                {"identity", Table::Kind::kLongText}});
   for (const auto call : snapshot.getSlowest()) {
-    table.Row({View(call.getId()), View(call.getMethod()), View(call.getStage()),
-               DurationText(call.getAgeNs()), PartsPicture(call), DurationText(call.getQueuedNs()),
-               DurationText(call.getHandlerNs()), DurationText(call.getDeferredNs()),
+    table.Row({View(call.getId()), View(call.getMethod()), View(call.getStage()), call::kTook.Text(call),
+               PartsPicture(call), call::kQueued.Text(call), call::kHandler.Text(call),
+               call::kDeferred.Text(call),
                absl::FormatTime("%H:%M:%S", absl::FromUnixNanos(call.getEndedUnixNs()), absl::UTCTimeZone()),
                View(call.getPeer()), View(call.getIdentity())});
   }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/tables.h"
@@ -42,16 +43,17 @@ std::string Each(wire::Snapshot::Reader snapshot, const Slice& slice) {
 }
 
 std::string TlsHandshakes(wire::Tls::Reader tls) {
-  return absl::StrCat("<p>", tls.getFull(), " with certificates, ", tls.getResumed(),
-                      " with a ticket of an earlier one, ", tls.getFailed(), " failed.</p>");
+  return absl::StrCat("<p>", tls::kFull.Text(tls), " with certificates, ", tls::kResumed.Text(tls),
+                      " with a ticket of an earlier one, ", tls::kFailed.Text(tls), " failed.</p>");
 }
 
 // What the process dials, as a client of other servers.
 std::string ChannelsPart(wire::Snapshot::Reader snapshot) {
-  const auto all = snapshot.getChannelTotals();
+  const channel::Row all = snapshot.getChannelTotals();
   return absl::StrCat(Channels(snapshot).Html(),
-                      "<p class=soft>All channels that there ever were: ", all.getConnects(), " connected, ",
-                      all.getLosses(), " lost, ", all.getFailedAttempts(), " failed attempts.</p>");
+                      "<p class=soft>All channels that there ever were: ", channel::kConnected.Text(all),
+                      " connected, ", channel::kLost.Text(all), " lost, ", channel::kFailed.Text(all),
+                      " failed attempts.</p>");
 }
 
 }  // namespace

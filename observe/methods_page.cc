@@ -3,11 +3,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/method_order.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/picture.h"
-#include "hawser/observe/units.h"
+#include "hawser/observe/tables.h"
 
 namespace hawser::observe {
 namespace {
@@ -29,7 +30,7 @@ std::string OutgoingCalls(wire::Snapshot::Reader snapshot) {
   for (const auto outgoing : snapshot.getOutgoing()) range.Include(outgoing.getMethod().getLatency());
   Table table({{"target", Table::Kind::kLongText},
                {"method", Table::Kind::kLongText},
-               {"calls", kNumber},
+               ColumnOf(method::kCalls),
                {"status"},
                {"p50", kNumber},
                {"p99", kNumber},
@@ -38,7 +39,7 @@ std::string OutgoingCalls(wire::Snapshot::Reader snapshot) {
     const wire::Method::Reader method = outgoing.getMethod();
     const std::string p50 = PercentileText(method, 50), p99 = PercentileText(method, 99);
     const std::string title = absl::StrCat("calls by latency: p50 ", p50, ", p99 ", p99);
-    table.Row({View(outgoing.getTarget()), View(method.getName()), absl::StrCat(method.getCalls()),
+    table.Row({View(outgoing.getTarget()), View(method.getName()), method::kCalls.Text(method),
                Statuses(method), p50, p99, HistogramPicture(method.getLatency(), range, title)});
   }
   return absl::StrCat("<h2>Calls to others</h2>", table.Html(),
@@ -57,25 +58,25 @@ std::string ServedMethods(wire::Snapshot::Reader snapshot, size_t from) {
   for (size_t i = slice.first; i < slice.end; ++i) range.Include(methods[i].getLatency());
 
   Table table({{"method", Table::Kind::kLongText},
-               {"calls", kNumber},
-               {"in flight", kNumber},
+               ColumnOf(method::kCalls),
+               ColumnOf(method::kRunning),
                {"status"},
                {"p50", kNumber},
                {"p90", kNumber},
                {"p99", kNumber},
                {"p99.9", kNumber},
                {"latency, of all calls", Table::Kind::kHtml},
-               {"in", kNumber},
-               {"out", kNumber}});
+               ColumnOf(method::kIn),
+               ColumnOf(method::kOut)});
   for (size_t i = slice.first; i < slice.end; ++i) {
     const wire::Method::Reader& method = methods[i];
     const std::string p50 = PercentileText(method, 50), p90 = PercentileText(method, 90),
                       p99 = PercentileText(method, 99), p999 = PercentileText(method, 99.9);
     const std::string title =
         absl::StrCat("calls by latency: p50 ", p50, ", p90 ", p90, ", p99 ", p99, ", p99.9 ", p999);
-    table.Row({View(method.getName()), absl::StrCat(method.getCalls()), absl::StrCat(method.getRunning()),
+    table.Row({View(method.getName()), method::kCalls.Text(method), method::kRunning.Text(method),
                Statuses(method), p50, p90, p99, p999, HistogramPicture(method.getLatency(), range, title),
-               BytesText(method.getRequestBytes()), BytesText(method.getResponseBytes())});
+               method::kIn.Text(method), method::kOut.Text(method)});
   }
   return absl::StrCat(
       "<h2>Methods</h2>", slice.Links("/methods"), table.Html(), slice.Links("/methods"),

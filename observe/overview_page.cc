@@ -7,10 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/method_order.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/picture.h"
+#include "hawser/observe/tables.h"
 #include "hawser/observe/units.h"
 
 namespace hawser::observe {
@@ -21,13 +23,11 @@ constexpr unsigned kServicesMax = 20;
 
 std::string State(wire::Snapshot::Reader snapshot) {
   const wire::Server::Reader server = snapshot.getServer();
-  constexpr const char* kStates[] = {"serving", "draining", "down"};
-  const auto state = static_cast<size_t>(server.getState());
   const auto time = [](int64_t unix_ns) {
     return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixNanos(unix_ns), absl::UTCTimeZone());
   };
   std::string html =
-      absl::StrCat("<p><b>", state < std::size(kStates) ? kStates[state] : "", "</b> for ",
+      absl::StrCat("<p><b>", server::NameOf(server.getState()), "</b> for ",
                    DurationText(snapshot.getTakenUnixNs() - server.getStartedUnixNs()), ", since ",
                    time(server.getStartedUnixNs()), " UTC. Process ", snapshot.getProcess().getPid(), " on ",
                    EscapeHtml(View(snapshot.getProcess().getHost())),
@@ -54,7 +54,7 @@ std::string Limits(wire::Snapshot::Reader snapshot) {
   const wire::Server::Reader server = snapshot.getServer();
   Table limits({{"what"}, {"now", kNumber}, {"at most", kNumber}});
   limits.Row(
-      {"connections", absl::StrCat(server.getConnectionsOpen()), absl::StrCat(server.getConnectionsMax())});
+      {server::kConnections.column, server::kConnections.Text(server), server::kConnectionsMax.Text(server)});
   limits.Row({"connections of one host", "", absl::StrCat(server.getConnectionsPerHostMax())});
   uint64_t slots = 0, in_use = 0;
   for (const auto total : snapshot.getTotals()) {
@@ -63,8 +63,8 @@ std::string Limits(wire::Snapshot::Reader snapshot) {
   }
   limits.Row({"slots of these connections", absl::StrCat(in_use), absl::StrCat(slots)});
   for (const auto pool : snapshot.getPools()) {
-    limits.Row({absl::StrCat("registered memory, ", View(pool.getName())), BytesText(pool.getLeasedBytes()),
-                BytesText(pool.getLimitBytes())});
+    limits.Row({absl::StrCat("registered memory, ", View(pool.getName())), pool::kLeased.Text(pool),
+                pool::kLimit.Text(pool)});
   }
   return limits.Html();
 }
@@ -86,14 +86,14 @@ std::string Curves(const History& history) {
 
 std::string TopMethods(wire::Snapshot::Reader snapshot) {
   Table table({{"method", Table::Kind::kLongText},
-               {"calls", kNumber},
-               {"in flight", kNumber},
+               ColumnOf(method::kCalls),
+               ColumnOf(method::kRunning),
                {"p50", kNumber},
                {"p99", kNumber}});
   const std::vector<wire::Method::Reader> methods = ByCalls(snapshot.getMethods(), kTopMethods);
   for (const wire::Method::Reader& method : methods) {
     if (method.getCalls() == 0 && method.getRunning() == 0) break;
-    table.Row({View(method.getName()), absl::StrCat(method.getCalls()), absl::StrCat(method.getRunning()),
+    table.Row({View(method.getName()), method::kCalls.Text(method), method::kRunning.Text(method),
                PercentileText(method, 50), PercentileText(method, 99)});
   }
   return table.Html();
@@ -147,14 +147,15 @@ std::string OutgoingLine(wire::Snapshot::Reader snapshot) {
 }
 
 std::string ProcessLine(wire::Process::Reader process) {
-  std::string line =
-      absl::StrCat(DurationText(static_cast<int64_t>(process.getCpuNs())), " of processor time");
-  if (process.getResidentBytes() != 0) {
-    absl::StrAppend(&line, ", ", BytesText(process.getResidentBytes()), " resident");
+  std::string line = absl::StrCat(process::kCpu.Text(process), " of processor time");
+  if (process::kResident.IsKnown(process)) {
+    absl::StrAppend(&line, ", ", process::kResident.Text(process), " resident");
   }
-  if (process.getOpenFiles() != 0) {
-    absl::StrAppend(&line, ", ", process.getOpenFiles(), " files open");
-    if (process.getOpenFilesMax() != 0) absl::StrAppend(&line, " of ", process.getOpenFilesMax());
+  if (process::kOpenFiles.IsKnown(process)) {
+    absl::StrAppend(&line, ", ", process::kOpenFiles.Text(process), " files open");
+    if (process::kOpenFilesMax.IsKnown(process)) {
+      absl::StrAppend(&line, " of ", process::kOpenFilesMax.Text(process));
+    }
   }
   return line + ".";
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/units.h"
 
 namespace hawser::observe {
@@ -86,10 +87,9 @@ std::string PartsPicture(wire::Call::Reader call) {
   constexpr double kWidth = 120;
   const std::array<std::pair<int64_t, const char*>, 3> parts = {
       {{call.getQueuedNs(), "--bar2"}, {call.getHandlerNs(), "--bar"}, {call.getDeferredNs(), "--bar3"}}};
-  std::string svg =
-      absl::StrFormat("<svg role=img width=%.0f height=10><title>waited %s, handler %s, deferred %s</title>",
-                      kWidth, DurationText(call.getQueuedNs()), DurationText(call.getHandlerNs()),
-                      DurationText(call.getDeferredNs()));
+  const auto part = [&](const auto& fact) { return absl::StrCat(fact.column, " ", fact.Text(call)); };
+  std::string svg = absl::StrFormat("<svg role=img width=%.0f height=10><title>%s, %s, %s</title>", kWidth,
+                                    part(call::kQueued), part(call::kHandler), part(call::kDeferred));
   double x = 0;
   for (const auto& [ns, colour] : parts) {
     const double width = static_cast<double>(ns) / all * kWidth;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/page.h"
 #include "hawser/observe/picture.h"
@@ -13,13 +14,16 @@
 namespace hawser::observe {
 namespace {
 
+// "12.5 %", of 0.125.
+std::string ShareText(double part) { return absl::StrFormat("%.1f %%", part * 100); }
+
 std::string PollerCurves(wire::Snapshot::Reader snapshot, const History& history) {
   std::string html = "<div class=curves>";
   for (const auto poller : snapshot.getPollers()) {
     const History::Curve* const busy = history.BusyOf(View(poller.getName()));
     if (busy == nullptr) continue;
     html += CurvePicture(absl::StrCat(EscapeHtml(View(poller.getName())), " busy"), *busy, history.span_ns(),
-                         [](double value) { return absl::StrFormat("%.1f %%", value * 100); });
+                         ShareText);
   }
   return html + "</div>";
 }
@@ -27,48 +31,44 @@ std::string PollerCurves(wire::Snapshot::Reader snapshot, const History& history
 std::string Pollers(wire::Snapshot::Reader snapshot) {
   Table table({{"poller"},
                {"mode"},
-               {"busy", kNumber},
-               {"spin", kNumber},
-               {"sleep", kNumber},
-               {"turns", kNumber},
-               {"sleeps", kNumber},
-               {"connections", kNumber},
-               {"READ in flight", kNumber},
-               {"waiting", kNumber},
-               {"want memory", kNumber},
+               ColumnOf(poller::kBusy),
+               ColumnOf(poller::kSpin),
+               ColumnOf(poller::kSleep),
+               ColumnOf(poller::kTurns),
+               ColumnOf(poller::kSleeps),
+               ColumnOf(poller::kConnections),
+               ColumnOf(poller::kReadBytes),
+               ColumnOf(poller::kReadsWait),
+               ColumnOf(poller::kWantMemory),
                {"held by", Table::Kind::kLongText}});
   for (const auto poller : snapshot.getPollers()) {
     const double all = std::max<double>(
         1, static_cast<double>(poller.getBusyNs() + poller.getSpinNs() + poller.getSleepNs()));
-    const auto share = [&](uint64_t ns) {
-      return absl::StrFormat("%.1f %%", static_cast<double>(ns) / all * 100);
-    };
-    const auto if_known = [&](const std::string& text) { return poller.getAnswered() ? text : "?"; };
+    const auto share = [&](uint64_t ns) { return ShareText(static_cast<double>(ns) / all); };
+    std::string reads = poller::kReadBytes.Text(poller);
+    if (poller.getAnswered()) absl::StrAppend(&reads, " of ", poller::kReadBytesMax.Text(poller));
     table.Row({View(poller.getName()), View(poller.getMode()), share(poller.getBusyNs()),
-               share(poller.getSpinNs()), share(poller.getSleepNs()), absl::StrCat(poller.getTurns()),
-               absl::StrCat(poller.getSleeps()), if_known(absl::StrCat(poller.getConnections())),
-               if_known(absl::StrCat(BytesText(poller.getReadBytesInFlight()), " of ",
-                                     BytesText(poller.getReadBytesMax()))),
-               if_known(absl::StrCat(poller.getReadsWaiting())),
-               if_known(absl::StrCat(poller.getMemoryWaiters())), View(poller.getHeldBy())});
+               share(poller.getSpinNs()), share(poller.getSleepNs()), poller::kTurns.Text(poller),
+               poller::kSleeps.Text(poller), poller::kConnections.Text(poller), reads,
+               poller::kReadsWait.Text(poller), poller::kWantMemory.Text(poller), View(poller.getHeldBy())});
   }
   return table.Html();
 }
 
 std::string Messages(wire::Snapshot::Reader snapshot) {
   Table table({{"poller"},
-               {"sent whole", kNumber},
-               {"pushed", kNumber},
-               {"READ by the peer", kNumber},
-               {"sent", kNumber},
-               {"received whole", kNumber},
-               {"pushed", kNumber},
-               {"READ", kNumber}});
+               ColumnOf(poller::kSentWhole),
+               ColumnOf(poller::kSentPushed),
+               ColumnOf(poller::kSentRead),
+               ColumnOf(poller::kSentBytes),
+               ColumnOf(poller::kReceivedWhole),
+               ColumnOf(poller::kReceivedPushed),
+               ColumnOf(poller::kReceivedRead)});
   for (const auto poller : snapshot.getPollers()) {
-    table.Row({View(poller.getName()), absl::StrCat(poller.getSentWhole()),
-               absl::StrCat(poller.getSentPushed()), absl::StrCat(poller.getSentRead()),
-               BytesText(poller.getSentBytes()), absl::StrCat(poller.getReceivedWhole()),
-               absl::StrCat(poller.getReceivedPushed()), absl::StrCat(poller.getReceivedRead())});
+    table.Row({View(poller.getName()), poller::kSentWhole.Text(poller), poller::kSentPushed.Text(poller),
+               poller::kSentRead.Text(poller), poller::kSentBytes.Text(poller),
+               poller::kReceivedWhole.Text(poller), poller::kReceivedPushed.Text(poller),
+               poller::kReceivedRead.Text(poller)});
   }
   return table.Html();
 }

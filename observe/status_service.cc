@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "hawser/base/check.h"
 #include "hawser/base/peer_text.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/json.h"
 #include "hawser/observe/metrics_text.h"
@@ -190,9 +191,9 @@ StatusService::Result StatusService::Get(absl::string_view url) {
 
 StatusService::Result StatusService::Health() {
   const wire::Server::State state = options_.state ? options_.state() : Take().getServer().getState();
-  if (state == wire::Server::State::SERVING) return {200, "OK", kText, "serving\n"};
-  return {503, "Service Unavailable", kText,
-          state == wire::Server::State::DRAINING ? "draining\n" : "down\n"};
+  const std::string text = absl::StrCat(server::NameOf(state), "\n");
+  if (state == wire::Server::State::SERVING) return {200, "OK", kText, text};
+  return {503, "Service Unavailable", kText, text};
 }
 
 std::string StatusService::Metrics() {

@@ -1,16 +1,22 @@
 #ifndef HAWSER_OBSERVE_TABLES_H_
 #define HAWSER_OBSERVE_TABLES_H_
 
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/snapshot.capnp.h"
 
 namespace hawser::observe {
 
-// The lists of a snapshot that the status page and `hawser status` show alike: what a column is called, and
-// what it has, is here. The tool's snapshot comes from a peer, so a table has kTableRowsMax rows at most; no
-// server has more.
+// The lists of a snapshot that the status page and `hawser status` show alike, of the facts in facts.h. The
+// tool's snapshot comes from a peer, so a table has kTableRowsMax rows at most; no server has more.
 // Thread: any.
 inline constexpr unsigned kTableRowsMax = 1000;
+
+// The column of a table that has the fact.
+template <typename Row, typename Value>
+Table::Column ColumnOf(const Fact<Row, Value>& fact) {
+  return {fact.column, kNumber};
+}
 
 Table ConnectionTotals(wire::Snapshot::Reader snapshot);  // By fabric and state.
 Table Refusals(wire::Snapshot::Reader snapshot);          // Refused peers, by reason; those that are not 0.

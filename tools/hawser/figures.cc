@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/base/json_writer.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/histogram.h"
 
 namespace hawser::tool {
@@ -150,9 +151,8 @@ void AddPollers(wire::Snapshot::Reader now, const std::optional<wire::Snapshot::
     const double missing = figures.seconds * 1e9 - parts[0] - parts[1] - parts[2];
     parts[from.getAnswered() ? 2 : 0] += std::max(0.0, missing);
     const double all = std::max(1.0, parts[0] + parts[1] + parts[2]);
-    figures.pollers.push_back({ToString(from.getName()), ToString(from.getMode()), ToString(from.getHeldBy()),
-                               from.getAnswered(), parts[0] / all, parts[1] / all, parts[2] / all,
-                               from.getConnections(), from.getReadsWaiting(), from.getMemoryWaiters()});
+    figures.pollers.push_back({ToString(from.getName()), ToString(from.getHeldBy()), from.getAnswered(),
+                               parts[0] / all, parts[1] / all, parts[2] / all});
   }
 }
 
@@ -184,18 +184,6 @@ std::vector<Figures::Call> CallsOf(const List& list) {
   return calls;
 }
 
-absl::string_view NameOf(wire::Server::State state) {
-  switch (state) {
-    case wire::Server::State::SERVING:
-      return "serving";
-    case wire::Server::State::DRAINING:
-      return "draining";
-    case wire::Server::State::DOWN:
-      return "down";
-  }
-  return "in a state that this program does not know";
-}
-
 }  // namespace
 
 bool IsSameServer(wire::Snapshot::Reader before, wire::Snapshot::Reader now) {
@@ -213,7 +201,7 @@ Figures FiguresOf(wire::Snapshot::Reader now, std::optional<wire::Snapshot::Read
   figures.process = ToString(process.getName());
   figures.host = ToString(process.getHost());
   figures.pid = process.getPid();
-  figures.state = std::string(NameOf(server.getState()));
+  figures.state = std::string(observe::server::NameOf(server.getState()));
   figures.taken_unix_ns = now.getTakenUnixNs();
   // As doubles, whose difference does not overflow.
   const auto apart_ns = [](int64_t from, int64_t to) {

@@ -33,10 +33,9 @@ struct Figures {
     Latency latency;
   };
   struct Poller {
-    std::string name, mode, held_by;
+    std::string name, held_by;
     bool answered;
     double busy = 0, spin = 0, sleep = 0;  // Parts of the time, 0 to 1.
-    uint64_t connections = 0, reads_waiting = 0, memory_waiters = 0;
   };
   struct Refusal {
     std::string reason;
@@ -60,8 +59,8 @@ struct Figures {
   double seconds = 0;  // 0: since the start.
   uint64_t ended = 0, errors = 0, request_bytes = 0, response_bytes = 0;
   Latency latency;
-  std::vector<Method> methods;  // With calls since the start: the one with the most of the interval first.
-  std::vector<Poller> pollers;
+  std::vector<Method> methods;    // With calls since the start: the one with the most of the interval first.
+  std::vector<Poller> pollers;    // In the order of the snapshot.
   std::vector<Refusal> refusals;  // Those that are not 0.
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/tables.h"
 #include "hawser/observe/units.h"
@@ -20,6 +21,15 @@ using observe::BytesText;
 using observe::DurationText;
 using observe::kTableRowsMax;
 
+namespace call = observe::call;
+namespace method = observe::method;
+namespace poller = observe::poller;
+namespace pool = observe::pool;
+namespace server = observe::server;
+namespace shared = observe::shared;
+namespace tls = observe::tls;
+namespace total = observe::total;
+
 // Rows of each list of `status`: more would be too long for a terminal.
 constexpr size_t kStatusRowsMax = 200;
 
@@ -30,6 +40,7 @@ constexpr size_t kCallsShare = 4;
 // An empty line, the heading and a row.
 constexpr size_t kLinesOfListMin = 3;
 
+// Without a decimal, for which a line has no room.
 std::string Percent(double part) { return absl::StrFormat("%.0f%%", part * 100); }
 
 // What of a text is kept: more than a line has.
@@ -83,34 +94,38 @@ std::string BytesRateText(const Figures& figures) {
       figures.seconds > 0 ? absl::StrFormat("of the last %.2f s", figures.seconds) : "since its start");
 }
 
+std::string OpenText(server::Row row) {
+  return absl::StrCat(server::kConnections.column, " ", server::kConnections.Text(row), " of ",
+                      server::kConnectionsMax.Text(row));
+}
+
 std::string ConnectionsText(wire::Snapshot::Reader snapshot) {
   std::vector<std::string> parts;
   const auto totals = snapshot.getTotals();
   for (unsigned i = 0; i < std::min(totals.size(), kTableRowsMax); ++i) {
     parts.push_back(absl::StrCat(Text(totals[i].getFabric()), " ", Text(totals[i].getState()), " ",
-                                 totals[i].getCount(), " (", totals[i].getSlotsInUse(), " of ",
-                                 totals[i].getSlots(), " slots in use)"));
+                                 total::kConnections.Text(totals[i]), " (", total::kInUse.Text(totals[i]),
+                                 " of ", total::kSlots.Text(totals[i]), " slots in use)"));
   }
-  return absl::StrCat("connections ", snapshot.getServer().getConnectionsOpen(), " of ",
-                      snapshot.getServer().getConnectionsMax(), parts.empty() ? "" : ": ",
-                      absl::StrJoin(parts, ", "));
+  return absl::StrCat(OpenText(snapshot.getServer()), parts.empty() ? "" : ": ", absl::StrJoin(parts, ", "));
 }
 
 std::string PoolsText(wire::Snapshot::Reader snapshot) {
   std::vector<std::string> parts;
   const auto pools = snapshot.getPools();
   for (unsigned i = 0; i < std::min(pools.size(), kTableRowsMax); ++i) {
-    parts.push_back(absl::StrCat(Text(pools[i].getName()), " ", BytesText(pools[i].getLeasedBytes()),
-                                 " in use, ", BytesText(pools[i].getRegisteredBytes()), " registered of ",
-                                 BytesText(pools[i].getLimitBytes())));
+    parts.push_back(absl::StrCat(Text(pools[i].getName()), " ", pool::kLeased.Text(pools[i]), " ",
+                                 pool::kLeased.column, ", ", pool::kRegistered.Text(pools[i]), " ",
+                                 pool::kRegistered.column, " of ", pool::kLimit.Text(pools[i])));
   }
   return absl::StrCat("memory ", absl::StrJoin(parts, "; "));
 }
 
-std::string SharedText(wire::SharedMemory::Reader memory) {
+std::string SharedText(shared::Row memory) {
   if (memory.getRegions() == 0 && memory.getLanes() == 0) return "";
-  return absl::StrCat("shares ", observe::BytesText(memory.getBytes()), ", tickets ", memory.getTickets(),
-                      ", lanes ", memory.getLanes());
+  return absl::StrCat("shares ", shared::kBytes.Text(memory), ", ", shared::kTickets.column, " ",
+                      shared::kTickets.Text(memory), ", ", shared::kLanes.column, " ",
+                      shared::kLanes.Text(memory));
 }
 
 std::string RefusalsText(const Figures& figures) {
@@ -121,66 +136,73 @@ std::string RefusalsText(const Figures& figures) {
   return parts.empty() ? "" : absl::StrCat("refused ", absl::StrJoin(parts, ", "));
 }
 
-TextTable Pollers(const Figures& figures) {
+// The column of a fact, with what may follow its name.
+template <typename Row, typename Value>
+TextTable::Column TextColumnOf(const observe::Fact<Row, Value>& fact, absl::string_view unit = "") {
+  return {.heading = absl::AsciiStrToUpper(absl::StrCat(fact.column, unit)), .is_number = true};
+}
+
+// Those of the snapshot, with the parts of the time that the figures have.
+TextTable Pollers(const Figures& figures, wire::Snapshot::Reader snapshot) {
   TextTable table({{"POLLER"},
                    {"MODE"},
-                   {"BUSY", true},
-                   {"SPIN", true},
-                   {"SLEEP", true},
-                   {"CONNS", true},
-                   {"READS WAIT", true},
-                   {"WANT MEMORY", true},
+                   TextColumnOf(poller::kBusy),
+                   TextColumnOf(poller::kSpin),
+                   TextColumnOf(poller::kSleep),
+                   TextColumnOf(poller::kConnections),
+                   TextColumnOf(poller::kReadsWait),
+                   TextColumnOf(poller::kWantMemory),
                    {"HELD BY", false, true}});
-  for (const Figures::Poller& each : figures.pollers) {
-    const auto if_known = [&](uint64_t count) { return each.answered ? absl::StrCat(count) : "?"; };
-    table.Add({each.name, each.mode, Percent(each.busy), Percent(each.spin), Percent(each.sleep),
-               if_known(each.connections), if_known(each.reads_waiting), if_known(each.memory_waiters),
-               each.held_by});
+  const auto rows = snapshot.getPollers();
+  for (unsigned i = 0; i < figures.pollers.size() && i < rows.size(); ++i) {
+    const Figures::Poller& each = figures.pollers[i];
+    table.Add({each.name, std::string(Text(rows[i].getMode())), Percent(each.busy), Percent(each.spin),
+               Percent(each.sleep), poller::kConnections.Text(rows[i]), poller::kReadsWait.Text(rows[i]),
+               poller::kWantMemory.Text(rows[i]), each.held_by});
   }
   return table;
 }
 
-TextTable Methods(const Figures& figures) {
-  const Rates rates(figures);
+// Calls and bytes as `count` and `bytes` write them, `unit` behind the names of these columns.
+template <typename Count, typename Bytes>
+TextTable MethodTable(const Figures& figures, absl::string_view unit, const Count& count,
+                      const Bytes& bytes) {
   TextTable table({{"METHOD", false, true, true},
-                   {"CALLS/S", true},
-                   {"ERRORS/S", true},
-                   {"IN FLIGHT", true},
+                   TextColumnOf(method::kCalls, unit),
+                   {absl::AsciiStrToUpper(absl::StrCat("errors", unit)), true},
+                   TextColumnOf(method::kRunning),
                    {"P50", true},
                    {"P90", true},
                    {"P99", true},
-                   {"IN/S", true},
-                   {"OUT/S", true}});
+                   TextColumnOf(method::kIn, unit),
+                   TextColumnOf(method::kOut, unit)});
   for (const Figures::Method& each : figures.methods) {
-    table.Add({each.name, rates.Calls(each.calls), rates.Calls(each.errors), absl::StrCat(each.running),
+    table.Add({each.name, count(each.calls), count(each.errors), absl::StrCat(each.running),
                Time(each.latency.p50_ns), Time(each.latency.p90_ns), Time(each.latency.p99_ns),
-               rates.Bytes(each.request_bytes), rates.Bytes(each.response_bytes)});
+               bytes(each.request_bytes), bytes(each.response_bytes)});
   }
   return table;
+}
+
+TextTable MethodRates(const Figures& figures) {
+  const Rates rates(figures);
+  return MethodTable(
+      figures, "/s", [&](uint64_t count) { return rates.Calls(count); },
+      [&](uint64_t bytes) { return rates.Bytes(bytes); });
 }
 
 TextTable MethodCounts(const Figures& figures) {
-  TextTable table({{"METHOD", false, true, true},
-                   {"CALLS", true},
-                   {"ERRORS", true},
-                   {"IN FLIGHT", true},
-                   {"P50", true},
-                   {"P90", true},
-                   {"P99", true},
-                   {"IN", true},
-                   {"OUT", true}});
-  for (const Figures::Method& each : figures.methods) {
-    table.Add({each.name, absl::StrCat(each.calls), absl::StrCat(each.errors), absl::StrCat(each.running),
-               Time(each.latency.p50_ns), Time(each.latency.p90_ns), Time(each.latency.p99_ns),
-               BytesText(each.request_bytes), BytesText(each.response_bytes)});
-  }
-  return table;
+  return MethodTable(
+      figures, "", [](uint64_t count) { return absl::StrCat(count); }, BytesText);
 }
 
 // The peer's name takes what is left.
 TextTable Calls(const Figures& figures) {
-  TextTable table(
-      {{"AGE", true}, {"METHOD", false, true, true}, {"STAGE"}, {"PEER"}, {"IDENTITY", false, true}});
+  TextTable table({TextColumnOf(call::kAge),
+                   {"METHOD", false, true, true},
+                   {"STAGE"},
+                   {"PEER"},
+                   {"IDENTITY", false, true}});
   for (const Figures::Call& each : figures.calls) {
     table.Add({DurationText(each.age_ns), each.method, each.stage, each.peer, each.identity});
   }
@@ -188,12 +210,12 @@ TextTable Calls(const Figures& figures) {
 }
 
 TextTable Slowest(const Figures& figures) {
-  TextTable table({{"TOOK", true},
+  TextTable table({TextColumnOf(call::kTook),
                    {"METHOD", false, true, true},
                    {"STATUS"},
-                   {"WAITED", true},
-                   {"HANDLER", true},
-                   {"DEFERRED", true},
+                   TextColumnOf(call::kQueued),
+                   TextColumnOf(call::kHandler),
+                   TextColumnOf(call::kDeferred),
                    {"PEER", false, true}});
   for (const Figures::Call& each : figures.slowest) {
     table.Add({DurationText(each.age_ns), each.method, each.stage, DurationText(each.queued_ns),
@@ -281,7 +303,8 @@ std::vector<TextLine> TopLines(const Figures& figures, wire::Snapshot::Reader sn
   page.Text(SharedText(snapshot.getMemory()));
   page.Text(RefusalsText(figures));
 
-  const TextTable pollers = Pollers(figures), methods = Methods(figures), in_flight = Calls(figures);
+  const TextTable pollers = Pollers(figures, snapshot), methods = MethodRates(figures),
+                  in_flight = Calls(figures);
   const size_t left = page.left();
   // What one list does not need, the methods get.
   const size_t for_pollers = std::min(LinesOf(pollers), std::max<size_t>(left / kPollersShare, 4));
@@ -309,12 +332,11 @@ std::vector<TextLine> StatusLines(const Figures& figures, wire::Snapshot::Reader
   if (server.getWhyNotRdma().size() > 0) page.Text(absl::StrCat("no RDMA: ", Text(server.getWhyNotRdma())));
   page.List("serves", Texts(server.getServices()));
   page.Text(absl::StrCat("calls ", figures.ended, ", errors ", figures.errors, ", in flight ",
-                         figures.running, "; connections ", server.getConnectionsOpen(), " of ",
-                         server.getConnectionsMax()));
+                         figures.running, "; ", OpenText(server)));
   if (server.getHasCredentials()) {
-    const wire::Tls::Reader tls = snapshot.getTls();
-    page.Text(absl::StrCat("TLS handshakes ", tls.getFull(), ", resumed ", tls.getResumed(), ", failed ",
-                           tls.getFailed()));
+    const tls::Row handshakes = snapshot.getTls();
+    page.Text(absl::StrCat("TLS handshakes ", tls::kFull.Text(handshakes), ", resumed ",
+                           tls::kResumed.Text(handshakes), ", failed ", tls::kFailed.Text(handshakes)));
   }
   const auto table = [&](const TextTable& each) {
     if (each.rows() == 0) return;
@@ -323,7 +345,7 @@ std::vector<TextLine> StatusLines(const Figures& figures, wire::Snapshot::Reader
   };
   table(MethodCounts(figures));
   table(TextOf(observe::ConnectionTotals(snapshot)));
-  table(Pollers(figures));
+  table(Pollers(figures, snapshot));
   table(TextOf(observe::Pools(snapshot)));
   table(TextOf(observe::PoolClasses(snapshot)));
   table(TextOf(observe::Shared(snapshot)));
