@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hawser/rpc/server/server_core.h"
+#include "hawser/rpc/services/built_in_services.h"
 
 namespace hawser {
 namespace {
@@ -15,7 +16,8 @@ absl::Status ServerOfTheParent() {
 
 }  // namespace
 
-Server::Server(ServerOptions options) : core_(std::make_shared<internal::ServerCore>(std::move(options))) {}
+Server::Server(ServerOptions options)
+    : core_(std::make_shared<internal::ServerCore>(std::move(options), internal::BuiltInServices())) {}
 
 Server::~Server() {
   if (core_->usable_in_this_process()) {

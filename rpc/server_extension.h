@@ -10,8 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "hawser/base/socket_address.h"
+#include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/buffer.h"
+#include "hawser/rpc/method_table.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
 #include "hawser/transport/clock/environment.h"
@@ -31,31 +34,47 @@ class ServerExtensionHost {
   virtual uint64_t RefusalsOn(absl::string_view scheme) const = 0;
   // The addresses that the server listens on.
   virtual std::vector<SocketAddress> listening() const = 0;
+  // What it serves, extensions included. It does not change once the server runs.
+  virtual const MethodTable& methods() const = 0;
+  // See Server::FillIn(). Not after ServerExtension::End().
+  virtual void FillIn(observe::wire::Snapshot::Builder snapshot) = 0;
 
  protected:
   ~ServerExtensionHost() = default;
 };
 
-// A service of Hawser's own that not every server is to have, and that reaches into its server. A program
-// names it (ServerOptions::extensions), so what no program names is linked into none. A service of the
-// application with the same interface takes its place.
-// Lifetime: the server owns it, calls Close() when it shuts down, and keeps it until the last handler has
-//           returned.
+// A service of Hawser's own that reaches into its server. Each server has those of BuiltInServices()
+// (rpc/services/built_in_services.h). A program names the others (ServerOptions::extensions), so what no
+// program names is linked into none. A service of the application with the same interface takes its place.
+// Lifetime: the server owns it and calls Open() at its first Listen(), Close() when it shuts down, and End()
+//           before what the host uses ends. It keeps it until the last handler has returned.
 class ServerExtension : public virtual Service {
  public:
   // The id of its Cap'n Proto interface.
   virtual uint64_t interface_id() const = 0;
-  // Ends what it waits for, and its threads.
-  virtual void Close() = 0;
+  // Whether its handlers return at once: MethodTable::Entry says what for.
+  virtual bool on_poller() const { return true; }
+  // The server begins to serve `services`, those of the application. With a lock of the server held.
+  virtual void Open(const std::vector<std::string>& /*services*/) {}
+  // See Server::SetHealth(). Also before Open().
+  virtual void SetHealth(absl::string_view /*service*/, bool /*serves*/) {}
+  // The server shuts down. What the extension has to send before that, it may send until `deadline`; then it
+  // ends what it waits for.
+  virtual void Close(absl::Time deadline) = 0;
+  // After Close(), and when no more snapshots are wanted. It does not call its host any more.
+  virtual void End() {}
 };
 
-// Makes it for a server. `host`, `environment` and `options` outlive what it makes.
+// Makes it for a server, or returns null if its options want none. `host`, `environment` and `options`
+// outlive what it makes.
 struct ServerExtensionFactory {
   std::string name;  // "perf", for the page of the server's configuration.
-  std::function<std::unique_ptr<ServerExtension>(
+  std::function<std::shared_ptr<ServerExtension>(
       ServerExtensionHost& host, transport::Environment& environment, const ServerOptions& options)>
       make;
 };
+
+using ServerExtensionList = std::vector<std::shared_ptr<const ServerExtensionFactory>>;
 
 }  // namespace hawser::internal
 

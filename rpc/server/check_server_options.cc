@@ -31,7 +31,7 @@ absl::Status CheckProofPorts(const PortRange& ports) {
       transport::kProofPortMin, " to 65535, `last` not below `first`; both 0 are any port"));
 }
 
-absl::Status CheckExtensions(const std::vector<std::shared_ptr<const ServerExtensionFactory>>& extensions) {
+absl::Status CheckExtensions(const ServerExtensionList& extensions) {
   absl::flat_hash_set<absl::string_view> names;
   for (const auto& extension : extensions) {
     if (extension == nullptr) {

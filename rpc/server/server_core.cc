@@ -29,7 +29,7 @@ std::shared_ptr<Serving> MakeServing(const ServerOptions& options) {
 
 }  // namespace
 
-ServerCore::ServerCore(ServerOptions options)
+ServerCore::ServerCore(ServerOptions options, const ServerExtensionList& built_in)
     : options_(std::move(options)),
       environment_(options_.runtime != nullptr ? options_.runtime->environment()
                                                : transport::Environment::Real()),
@@ -41,8 +41,7 @@ ServerCore::ServerCore(ServerOptions options)
                  .clients = clients_,
                  .pollers = pollers_,
                  .environment = environment_}),
-      built_ins_(options_, serving_->methods, environment_, *this,
-                 [this](observe::wire::Snapshot::Builder snapshot) { FillIn(snapshot); }),
+      extensions_(built_in, options_, environment_, *this),
       listeners_(*this),
       credentials_(options_),
       clients_(options_, environment_, serving_),
@@ -61,7 +60,7 @@ void ServerCore::End() {
     status = std::move(status_);
   }
   status.reset();  // Without the lock, which its source takes.
-  built_ins_.StopSnapshots();
+  extensions_.End();
   {
     absl::MutexLock lock(&mutex_);
     AwaitDown(absl::InfiniteFuture());  // Another thread may be shutting it down.
@@ -101,7 +100,7 @@ absl::Status ServerCore::AddService(Service* service) {
   MethodTable added;
   service->AddMethods(added);
   absl::MutexLock lock(&mutex_);
-  if (has_built_ins_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
+  if (has_extensions_) return absl::FailedPreconditionError("AddService() comes before the first Listen()");
   if (const Method* method = serving_->methods.AddAll(added); method != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("another service implements ", method->name, " already"));
   }
@@ -124,9 +123,9 @@ absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
 absl::StatusOr<std::string> ServerCore::ListenOn(transport::Uri uri) {
   {
     absl::MutexLock lock(&mutex_);
-    if (!std::exchange(has_built_ins_, true)) {
+    if (!std::exchange(has_extensions_, true)) {
       own_methods_ = serving_->methods;
-      built_ins_.AddTo(serving_->methods);
+      extensions_.AddTo(serving_->methods);
     }
   }
   if (absl::Status loaded = credentials_.Load(); !loaded.ok()) return loaded;
@@ -181,13 +180,13 @@ void ServerCore::EndSetUp() {
   status.reset();  // Without the lock, which its source takes. It reads the methods.
   absl::MutexLock lock(&mutex_);
   HAWSER_SUBTRACT(set_ups_, 1);
-  if (set_ups_ > 0 || listened_ || !has_built_ins_) return;
+  if (set_ups_ > 0 || listened_ || !has_extensions_) return;
   // A client may have come to an address that was given up again. Its poller has counts for each method.
   if (pollers_.serves()) return;
   // Nothing listens, so no front desk gives a client to a poller meanwhile, which would count these methods.
   serving_->methods = std::move(own_methods_);
   own_methods_ = {};
-  has_built_ins_ = false;
+  has_extensions_ = false;
 }
 
 absl::StatusOr<Listeners::Desk> ServerCore::DeskFor(const std::string& scheme, const SocketAddress& address) {
@@ -320,7 +319,7 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   }
   if (notified_serving) NotifyStopping();
   // While the connections are there still, and before clients look for another server.
-  built_ins_.Close(deadline);
+  extensions_.Close(deadline);
   listeners_.Stop();
   pollers_.CloseProofs();  // What they prove cannot connect any more.
   bool all_ended = false;

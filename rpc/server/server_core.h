@@ -19,8 +19,8 @@
 #include "hawser/observe/status_server.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
-#include "hawser/rpc/server/built_in_services.h"
 #include "hawser/rpc/server/client_table.h"
+#include "hawser/rpc/server/extensions.h"
 #include "hawser/rpc/server/listeners.h"
 #include "hawser/rpc/server/server_credentials.h"
 #include "hawser/rpc/server/server_pollers.h"
@@ -41,14 +41,15 @@ namespace hawser::internal {
 // Thread:   any but its pollers.
 // Lifetime: until its Server has called End() and the last call has ended.
 // Locks:    where several are held, they are taken in this order: its own; Listeners::apart_mutex_;
-//           ServerPollers'; then PollerGroup's or Listeners::mutex_. Those of ClientTable, ServerCredentials
-//           and HealthBoard are the last. An extension may hold its own while it calls its host, and is
-//           called with a lock of the server only in AddMethods().
+//           ServerPollers'; then PollerGroup's or Listeners::mutex_. Those of ClientTable and
+//           ServerCredentials are the last. An extension may hold its own while it calls its host, and is
+//           called with a lock of the server only in Open() and AddMethods().
 class ServerCore final : public std::enable_shared_from_this<ServerCore>,
                          Listeners::Owner,
                          ServerExtensionHost {
  public:
-  explicit ServerCore(ServerOptions options);
+  // `built_in`: the services of Hawser's own that it has besides ServerOptions::extensions.
+  ServerCore(ServerOptions options, const ServerExtensionList& built_in);
   // See ~Server().
   void End();
   ServerCore(const ServerCore&) = delete;
@@ -66,8 +67,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   absl::StatusOr<SharedMemory> Share(absl::Span<uint8_t> memory);
   ServerStats stats() const { return snapshot_.Stats(); }
   std::string status_url() const;
-  void FillIn(observe::wire::Snapshot::Builder snapshot);
-  void SetHealth(absl::string_view service, bool serves) { built_ins_.SetHealth(service, serves); }
+  void FillIn(observe::wire::Snapshot::Builder snapshot) override;
+  void SetHealth(absl::string_view service, bool serves) { extensions_.SetHealth(service, serves); }
 
   // The runtime that serves, or would serve, URIs of `scheme` over `device`.
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeOn(const std::string& scheme,
@@ -118,6 +119,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
     return pollers_.RuntimeAt(scheme, address);
   }
   std::vector<SocketAddress> listening() const override { return listeners_.socket_addresses(); }
+  const MethodTable& methods() const override { return serving_->methods; }
 
   const ForkMark fork_mark_;
   const ServerOptions options_;
@@ -125,7 +127,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   // Constant from a Listen() that succeeds on, or from the first connection on.
   const std::shared_ptr<Serving> serving_;
   ServerSnapshot snapshot_;
-  BuiltInServices built_ins_;
+  Extensions extensions_;
   Listeners listeners_;
   ServerCredentials credentials_;
   ClientTable clients_;
@@ -135,8 +137,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kServing;
   int set_ups_ ABSL_GUARDED_BY(mutex_) = 0;        // Between BeginSetUp() and EndSetUp().
   bool listened_ ABSL_GUARDED_BY(mutex_) = false;  // A Listen() has succeeded.
-  // The methods have the built-in services: during a Listen(), and after one that has succeeded.
-  bool has_built_ins_ ABSL_GUARDED_BY(mutex_) = false;
+  // The methods have those of the extensions: during a Listen(), and after one that has succeeded.
+  bool has_extensions_ ABSL_GUARDED_BY(mutex_) = false;
   MethodTable own_methods_ ABSL_GUARDED_BY(mutex_);  // Those before.
   bool warned_of_no_credentials_ ABSL_GUARDED_BY(mutex_) = false;
   bool tells_serving_ ABSL_GUARDED_BY(mutex_) = false;

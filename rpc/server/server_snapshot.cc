@@ -17,7 +17,7 @@ namespace hawser::internal {
 namespace {
 
 // "perf", or "none".
-std::string NamesOf(const std::vector<std::shared_ptr<const ServerExtensionFactory>>& extensions) {
+std::string NamesOf(const ServerExtensionList& extensions) {
   if (extensions.empty()) return "none";
   return absl::StrJoin(extensions, ", ", [](std::string* out, const auto& each) {
     absl::StrAppend(out, each != nullptr ? each->name : "none");

@@ -57,13 +57,15 @@ absl::Status HealthBoard::Watch(ServerContext& context, health::Health::WatchPar
   return AddWatch(context.peer(), FromKj(request.getService()));
 }
 
+uint64_t HealthBoard::interface_id() const { return capnp::typeId<health::Health>(); }
+
 void HealthBoard::Open(const std::vector<std::string>& services) {
   absl::MutexLock lock(&mutex_);
   serves_.try_emplace("", true);
   for (const std::string& service : services) serves_.try_emplace(service, true);
 }
 
-void HealthBoard::Set(absl::string_view service, bool serves) {
+void HealthBoard::SetHealth(absl::string_view service, bool serves) {
   Watches due;
   {
     absl::MutexLock lock(&mutex_);

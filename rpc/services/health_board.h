@@ -19,6 +19,7 @@
 #include "hawser/health.rpc.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/rpc/server_extension.h"
 #include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
@@ -30,7 +31,9 @@ namespace hawser::internal {
 // client again after a second, for as long as its connection lives.
 // Thread:   any. A thread of its own notifies again, from the first failure on until Close().
 // Lifetime: shared by its server and the calls to watchers.
-class HealthBoard final : public health::HealthService, public std::enable_shared_from_this<HealthBoard> {
+class HealthBoard final : public ServerExtension,
+                          public health::HealthService,
+                          public std::enable_shared_from_this<HealthBoard> {
  public:
   explicit HealthBoard(transport::Environment& environment) : environment_(environment) {}
   ~HealthBoard() override;
@@ -40,13 +43,15 @@ class HealthBoard final : public health::HealthService, public std::enable_share
   absl::Status Watch(ServerContext& context, health::Health::WatchParams::Reader request,
                      health::Health::WatchResults::Builder reply) override;
 
-  // The server begins to serve `services`, those of its table. Keeps what Set() has said before.
-  void Open(const std::vector<std::string>& services);
+  // ServerExtension
+  uint64_t interface_id() const override;
+  // Keeps what SetHealth() has said before.
+  void Open(const std::vector<std::string>& services) override;
   // "": the server as a whole. No effect after Close().
-  void Set(absl::string_view service, bool serves);
+  void SetHealth(absl::string_view service, bool serves) override;
   // Nothing serves any more. Waits until the watchers are notified, but not beyond `deadline`, and half a
   // second at most.
-  void Close(absl::Time deadline);
+  void Close(absl::Time deadline) override;
 
   // What Watch() does. `client`, which is to be notified, may be null: then it offers no services.
   // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in

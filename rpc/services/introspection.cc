@@ -37,7 +37,9 @@ Introspector::Introspector(Introspection who, uint64_t bytes_max, transport::Env
                            Source source)
     : who_(who), bytes_max_(bytes_max), environment_(environment), source_(std::move(source)) {}
 
-Introspector::~Introspector() { Close(); }
+Introspector::~Introspector() { End(); }
+
+uint64_t Introspector::interface_id() const { return capnp::typeId<introspection::Introspection>(); }
 
 absl::Status Introspector::Snapshot(ServerContext& context,
                                     introspection::Introspection::SnapshotParams::Reader,
@@ -73,7 +75,7 @@ absl::Status Introspector::Snapshot(ServerContext& context,
   return absl::OkStatus();
 }
 
-void Introspector::Close() {
+void Introspector::End() {
   std::vector<Waiting> waiting;
   std::thread thread;
   {

@@ -13,11 +13,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "hawser/base/peer_table.h"
 #include "hawser/introspection.rpc.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server_context.h"
+#include "hawser/rpc/server_extension.h"
 #include "hawser/transport/clock/environment.h"
 
 namespace hawser::internal {
@@ -27,13 +29,13 @@ namespace hawser::internal {
 // A snapshot waits for pollers, so the handler, which runs on one, leaves its call to a thread. That thread
 // takes one snapshot for all calls that wait, and no other within kAgeNs. So however many clients ask, they
 // cost the server four snapshots a second at most, and the copies that they get.
-// Thread:   any. The thread, of lower priority, starts at the first call and runs until Close().
-// Lifetime: that of its server, which calls Close() before what the source uses ends.
+// Thread:   any. The thread, of lower priority, starts at the first call and runs until End().
+// Lifetime: that of its server, which calls End() before what the source uses ends.
 // Failure:  a call gets an error, and the service goes on: see the schema.
-class Introspector final : public introspection::IntrospectionService {
+class Introspector final : public ServerExtension, public introspection::IntrospectionService {
  public:
   // Fills in what the server is doing: see Server::FillIn(). On the thread of the Introspector. Not after
-  // Close().
+  // End().
   using Source = std::function<void(observe::wire::Snapshot::Builder snapshot)>;
 
   // How old an answer may be.
@@ -49,8 +51,11 @@ class Introspector final : public introspection::IntrospectionService {
   absl::Status Snapshot(ServerContext& context, introspection::Introspection::SnapshotParams::Reader request,
                         introspection::Introspection::SnapshotResults::Builder reply) override;
 
+  // ServerExtension
+  uint64_t interface_id() const override;
+  void Close(absl::Time) override {}  // A server that drains still says what it is doing.
   // Ends the calls that wait, with Unavailable, and each later one. Waits for the source at most.
-  void Close();
+  void End() override;
 
  private:
   struct Waiting {

@@ -39,6 +39,8 @@ struct Reflection::Nodes {
 Reflection::Reflection(const MethodTable& methods) : methods_(methods) {}
 Reflection::~Reflection() = default;
 
+uint64_t Reflection::interface_id() const { return capnp::typeId<reflection::Reflection>(); }
+
 absl::Status Reflection::List(ServerContext&, reflection::Reflection::ListParams::Reader,
                               reflection::Reflection::ListResults::Builder reply) {
   std::vector<std::pair<absl::string_view, uint64_t>> by_name;

@@ -9,8 +9,8 @@ std::shared_ptr<const internal::ServerExtensionFactory> PerfExtension() {
   return std::make_shared<const internal::ServerExtensionFactory>(internal::ServerExtensionFactory{
       .name = "perf",
       .make = [](internal::ServerExtensionHost& host, transport::Environment& environment,
-                 const ServerOptions& options) -> std::unique_ptr<internal::ServerExtension> {
-        return std::make_unique<internal::PerfService>(host, environment, options);
+                 const ServerOptions& options) -> std::shared_ptr<internal::ServerExtension> {
+        return std::make_shared<internal::PerfService>(host, environment, options);
       }});
 }
 

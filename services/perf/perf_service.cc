@@ -72,11 +72,11 @@ PerfService::PerfService(ServerExtensionHost& host, transport::Environment& envi
           std::bit_floor(std::max<uint64_t>(PoolBytes(options) / kSharedPoolFraction, kCopiedMax))),
       settings_(settings) {}
 
-PerfService::~PerfService() { Close(); }
+PerfService::~PerfService() { Close(absl::InfinitePast()); }
 
 uint64_t PerfService::interface_id() const { return capnp::typeId<Wire>(); }
 
-void PerfService::Close() {
+void PerfService::Close(absl::Time /*deadline*/) {
   std::vector<std::unique_ptr<RawPort>> ports;
   std::vector<std::unique_ptr<Waiting>> waiting;
   Payloads payloads;

@@ -66,7 +66,7 @@ class PerfService final : public ServerExtension, public perf::PerfService {
 
   uint64_t interface_id() const override;
   // Ends raw ports, and answers the calls that wait. Later ones get Unavailable.
-  void Close() override;
+  void Close(absl::Time deadline) override;
 
   absl::Status Limits(ServerContext& context, Wire::LimitsParams::Reader request,
                       Wire::LimitsResults::Builder reply) override;

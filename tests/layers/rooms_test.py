@@ -56,7 +56,7 @@ ROOMS = {
 
 # The same in rpc/; rpc/README.md has the order. Its own files are both above and below the rooms: see the next two.
 RPC_ROOMS = {
-    "rpc/server": ["rpc/services", "rpc/client", "rpc/serving", "rpc/wire"],
+    "rpc/server": ["rpc/client", "rpc/serving", "rpc/wire"],
     "rpc/services": ["rpc/wire"],
     "rpc/client": ["rpc/serving", "rpc/wire"],
     "rpc/serving": ["rpc/wire"],
@@ -66,7 +66,7 @@ RPC_ROOMS = {
 # What each of these rooms includes of rpc/ itself, without its ending. A room does not see what is made of it.
 RPC_BELOW = {
     "rpc/server": ["buffer", "channel", "method_table", "options", "server_extension", "service", "shared_memory", "stats"],
-    "rpc/services": ["call", "channel", "method_table", "options", "server_context"],
+    "rpc/services": ["call", "channel", "method_table", "options", "server_context", "server_extension"],
     "rpc/client": ["metadata", "method", "options", "service", "status", "trace"],
     "rpc/serving": ["metadata", "method_table", "options", "server_context", "status", "trace"],
     "rpc/wire": ["interceptor", "metadata", "method", "options", "status", "trace"],
@@ -81,7 +81,7 @@ RPC_ABOVE = {
     "first_of": ["rpc/client"],
     "otlp_trace_sink": ["rpc/wire"],
     "remote_memory": ["rpc/client"],
-    "server": ["rpc/server"],
+    "server": ["rpc/server", "rpc/services"],
     "server_context": ["rpc/serving", "rpc/wire"],
     "service": ["rpc/wire"],
     "shared_memory": ["rpc/wire"],

@@ -170,7 +170,7 @@ TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsToldNothingMore) {
   EXPECT_EQ(old.asked.Take(), "kv");
   // The answer, after which it is forgotten, comes before that of a later call.
   EXPECT_THAT(SendAct(forgotten, 1).Wait(), Not(IsOk()));
-  board_->Set("kv", false);
+  board_->SetHealth("kv", false);
   EXPECT_THAT(SendAct(forgotten, 2).Wait(), Not(IsOk()));  // Behind what Set() told, if anything.
   EXPECT_EQ(old.asked.size(), 0u);
 }
@@ -192,8 +192,8 @@ TEST_F(HealthBoardTest, AClientAtTheAddressOfOneThatIsGoneHasNoneOfItsWatches) {
   EXPECT_EQ(watcher_.told.Take(), "kv");
   EXPECT_THAT(Watch(Connect(2), 64), IsOk()) << "nor do they count";
   ASSERT_THAT(SendAct(client, 1).Wait(), IsOk());
-  for (int i = 0; i < 64; ++i) board_->Set(absl::StrCat("old 64 ", i), true);
-  board_->Set("kv", false);
+  for (int i = 0; i < 64; ++i) board_->SetHealth(absl::StrCat("old 64 ", i), true);
+  board_->SetHealth("kv", false);
   EXPECT_EQ(watcher_.told.Take(), "kv") << "and nothing of the others before";
 }
 

@@ -271,7 +271,7 @@ TEST_F(IntrospectorTest, AfterCloseACallIsUnavailable) {
   slow.began.Take();
   auto waits = Send(channel);
   EXPECT_TRUE(Eventually([&] { return slow.server.stats().calls_running == 2; }));
-  std::thread close([&] { slow.introspector.Close(); });
+  std::thread close([&] { slow.introspector.End(); });
   EXPECT_THAT(waits.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   slow.go_on.Put(true);
   EXPECT_THAT(taken.Wait(), IsOk());

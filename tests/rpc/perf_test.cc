@@ -115,7 +115,7 @@ class TimedServer final : internal::ServerExtensionHost {
     channel = *Channel::Connect(*server.Listen(TestUri()));
   }
   // As Server::Shutdown() does with its own.
-  void Close() { service_.Close(); }
+  void Close() { service_.Close(absl::InfinitePast()); }
 
  private:
   absl::StatusOr<Buffer> AllocateOn(absl::string_view, size_t size_bytes) override {
@@ -130,6 +130,10 @@ class TimedServer final : internal::ServerExtensionHost {
     return transport::Runtime::Default(scheme);
   }
   std::vector<SocketAddress> listening() const override { return {TestAddress()}; }
+  const MethodTable& methods() const override { return no_methods_; }
+  void FillIn(observe::wire::Snapshot::Builder snapshot) override { server.FillIn(snapshot); }
+
+  const MethodTable no_methods_;
 
   PerfService service_;
 
