@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -49,6 +50,28 @@ void ExpectSame(const Handshake& a, const Handshake& b) {
   EXPECT_EQ(a.receive_buffer_bytes, b.receive_buffer_bytes);
   EXPECT_EQ(a.message_bytes_max, b.message_bytes_max);
   EXPECT_EQ(a.session, b.session);
+}
+
+// An older peer has the same, so bytes that change need another version, or a feature that both sides have to
+// say.
+TEST(HandshakeTest, Version1IsTheseBytes) {
+  EXPECT_EQ(absl::BytesToHexString(Encode(Example())),
+            "48575352"
+            "2c"
+            "02"
+            "0100"
+            "01000080"
+            "2000"
+            "0000"
+            "00100000"
+            "0000000000010000"
+            "c8c9cacbcccdcecfd0d1d2d3d4d5d6d7");
+  EXPECT_EQ(absl::BytesToHexString(EncodeRejection(absl::FailedPreconditionError("too old"))),
+            "48575352"
+            "0f"
+            "09"
+            "0100"
+            "746f6f206f6c64");
 }
 
 TEST(HandshakeTest, EveryFieldComesBack) {
