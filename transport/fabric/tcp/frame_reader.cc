@@ -61,16 +61,24 @@ std::string UnknownKind(const FrameHeader& header) {
   return absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind));
 }
 
-// `error`: the errno with which the stream has failed.
+// Why a Receive() has returned `n`, which is 0 or -1. kMore: a signal interrupted it. kDrained: there is
+// nothing yet. kClosed: `error` is the errno with which the stream has failed, 0 at its end.
+FrameReader::Result WhyNothing(ssize_t n, int& error) {
+  const int why = n < 0 ? errno : 0;
+  if (why == EINTR) return FrameReader::Result::kMore;
+  if (why == EAGAIN || why == EWOULDBLOCK) return FrameReader::Result::kDrained;
+  error = why;
+  return FrameReader::Result::kClosed;
+}
+
 FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int& error) {
   for (size_t cost = 0; cost < kReadCostMax;) {
     const iovec segment = {staging.data(), staging.size()};
     const ssize_t n = stream.Receive(&segment, 1);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return FrameReader::Result::kDrained;
     if (n <= 0) {
-      error = n < 0 ? errno : 0;
-      return FrameReader::Result::kClosed;
+      const FrameReader::Result why = WhyNothing(n, error);
+      if (why == FrameReader::Result::kMore) continue;
+      return why;
     }
     if (stream.IsEmptyAfter(n, staging.size())) return FrameReader::Result::kDrained;
     cost += stream.CostOf(n);
@@ -86,10 +94,11 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
   size_t cost = 0;
   int calls = 0;
   // The usual read: nothing is under way, and all that comes is small.
-  if (payload_missing_ == 0 && partial_bytes_ == 0 && pushes_.empty() && !send_queue_.reads_outstanding() &&
-      counters == nullptr) [[likely]] {
+  if (payload_missing_ == 0 && partial_bytes_ == 0 && pushes_.empty() && !send_queue_.reads_outstanding())
+      [[likely]] {
     const size_t room = std::min(staging.size(), StagedMax());
     const iovec segment = {staging.data(), room};
+    if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
     const ssize_t n = stream.Receive(&segment, 1);
     if (n <= 0) return OnNothing(n, stream);
     emptied_ = stream.IsEmptyAfter(n, room);
@@ -159,17 +168,10 @@ size_t FrameReader::StagedMax() const {
 
 // A Receive() has returned `n`, which is 0 or -1.
 FrameReader::Result FrameReader::OnNothing(ssize_t n, const Stream& stream) {
-  const int error = n < 0 ? errno : 0;
-  if (error == EINTR) {
-    emptied_ = false;
-    return OrPushed(Result::kMore);
-  }
-  const bool waits = error == EAGAIN || error == EWOULDBLOCK;
-  emptied_ = waits && stream.IsEmptyAfter(n, 1);
-  if (waits) return OrPushed(emptied_ ? Result::kDrained : Result::kMore);
-  error_ = error;
-  closed_ = true;
-  return OrPushed(Result::kClosed);
+  const Result why = WhyNothing(n, error_);
+  emptied_ = why == Result::kDrained && stream.IsEmptyAfter(n, 1);
+  closed_ = why == Result::kClosed;
+  return OrPushed(why == Result::kDrained && !emptied_ ? Result::kMore : why);
 }
 
 bool FrameReader::TakePush(Push& push, uint8_t* sink) {
