@@ -36,6 +36,8 @@ uint64_t ShareAt(absl::Span<const uint8_t> value, size_t offset) {
 
 template <size_t kBytes>
 void SetShareAt(absl::Span<uint8_t> value, size_t offset, uint64_t word) {
+  // Two bytes too many, of zeros: those of the next share, which follows.
+  if (offset + sizeof(word) <= value.size()) return StoreLittle64(value.data() + offset, word);
   uint8_t share[sizeof(uint64_t)];
   StoreLittle64(share, word);
   if (offset + kBytes <= value.size()) {

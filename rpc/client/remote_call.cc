@@ -119,7 +119,7 @@ void RemoteCall::OnDeadline() {
 
 void RemoteCall::EndUnbegun(const absl::Status& why) {
   RemoteCounts::Process().Add(kind, why.code());
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   result_ = why;
   done_ = true;
 }
@@ -127,12 +127,12 @@ void RemoteCall::EndUnbegun(const absl::Status& why) {
 // ---- Its result
 
 bool RemoteCall::done() const {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   return done_;
 }
 
 absl::Status RemoteCall::result() const {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   return result_;
 }
 
@@ -157,7 +157,7 @@ absl::Status RemoteCall::Wait() {
 
 void RemoteCall::Then(Callback callback) {
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     callback_ = std::move(callback);
     carrier_->poller().AddAsyncInterest(1);
     if (!done_) return;
@@ -177,7 +177,7 @@ void RemoteCall::Cancel() {
 void RemoteCall::Drop() {
   Callback unused;  // Destroyed without the lock.
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     dropped_ = true;
     unused = std::exchange(callback_, nullptr);
     if (unused) carrier_->poller().AddAsyncInterest(-1);
@@ -195,7 +195,7 @@ void RemoteCall::OnEnd(const absl::Status& status) {
   carrier_->poller().timers().Cancel(deadline_timer_);
   bool calls_back;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     if (status.ok() && bounce_ && kind != Kind::kWrite && !dropped_)
       memcpy(local_.data(), bounce_.data(), local_.size());
     result_ = status;
@@ -215,7 +215,7 @@ void RemoteCall::RunCallback() {
   Callback callback;
   absl::Status result;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     callback = std::exchange(callback_, nullptr);
     result = result_;
   }

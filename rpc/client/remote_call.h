@@ -10,8 +10,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "hawser/base/mutex.h"
 #include "hawser/rpc/client/remote_ticket.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/lane/lane_operation.h"
@@ -123,7 +123,7 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   transport::Lease bounce_;  // Empty: the caller's memory is registered.
 
   transport::WaitEvent event_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   bool dropped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status result_ ABSL_GUARDED_BY(mutex_);

@@ -220,6 +220,34 @@ TEST_P(LaneTest, SixtyFourRangesAreOnePostAndOneCompletion) {
   }
 }
 
+TEST_P(LaneTest, OperationsOfOneTurnAreOnePost) {
+  Dial();
+  const uint32_t handle = Open(Ticket()), other = Open(Ticket(4096, 4096));
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  ASSERT_THAT(Read(other, 0, 8), IsOk());
+  constexpr size_t kReads = 16;
+  std::vector<Operation> reads(kReads);
+  for (size_t i = 0; i < kReads; ++i) Prepare(reads[i], false, {{100 * i, 16}, {100 * i + 50, 16}}, 32 * i);
+  const SpyFabric::Counts before = world_.client.fabric->counts(0);
+  world_.OnClient([&] {
+    for (size_t i = 0; i < kReads; ++i) lane_->Start(reads[i], i % 2 == 0 ? handle : other);
+  });
+  ASSERT_TRUE(world_.RunUntil([&] {
+    return std::all_of(reads.begin(), reads.end(), [](const Operation& read) { return read.done(); });
+  }));
+  const SpyFabric::Counts& after = world_.client.fabric->counts(0);
+  EXPECT_EQ(after.send_posts - before.send_posts, 1u);
+  EXPECT_EQ(after.reads - before.reads, 2 * kReads);
+  EXPECT_EQ(after.signaled_reads - before.signaled_reads, kReads);
+  for (size_t i = 0; i < kReads; ++i) {
+    EXPECT_EQ(reads[i].ends, 1);
+    EXPECT_THAT(reads[i].result, IsOk());
+    const uint8_t* const from = remote() + (i % 2 == 0 ? 0 : 4096) + 100 * i;
+    EXPECT_EQ(memcmp(local_.data() + 32 * i, from, 16), 0) << i;
+    EXPECT_EQ(memcmp(local_.data() + 32 * i + 16, from + 50, 16), 0) << i;
+  }
+}
+
 TEST_P(LaneTest, MoreRangesThanTheSendQueueHoldsComplete) {
   Dial();
   const uint32_t handle = Open(Ticket());

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/fixed_array.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 namespace hawser::transport {
@@ -26,8 +26,8 @@ Lane::~Lane() {
   poller().timers().Cancel(connect_timer_);
   // At the end of the poller: from here on no NIC touches any memory of an operation.
   DestroyQueuePair();
-  std::vector<LaneOperation*> left(ready_.begin(), ready_.end());
-  for (const Posted& posted : posted_) left.push_back(posted.operation);
+  std::vector<LaneOperation*> left = posts_.TakeAll();
+  left.insert(left.end(), ready_.begin(), ready_.end());
   for (const auto& [number, handle] : handles_) {
     left.insert(left.end(), handle->waiting.begin(), handle->waiting.end());
   }
@@ -245,39 +245,42 @@ void Lane::Enqueue(LaneOperation& operation) {
 }
 
 void Lane::OnFlush() {
-  while (!ready_.empty() && !ending()) {
-    LaneOperation& operation = *ready_.front();
-    if (!PostSome(operation)) return;
+  while (!ready_.empty() && !ending() && PostSome()) continue;
+}
+
+bool Lane::PostSome() {
+  absl::InlinedVector<fabric::SendWorkRequest, 16> requests;
+  absl::InlinedVector<LanePosts::Post, 16> chain;
+  for (LaneOperation* operation : ready_) {
+    const size_t left = operation->pieces.size() - operation->posted_;
+    const size_t places = room() - requests.size();
+    // Two chains share the send queue, so that the fabric always has one.
+    const size_t count = left <= places ? left : std::min<size_t>(places, kPostedMax / 2);
+    if (count == 0) break;
+    const Handle& handle = *handles_.find(operation->handle_)->second;
+    requests.resize(requests.size() + count);
+    operation->FillIn(absl::MakeSpan(requests).last(count), operation->posted_, handle.address, handle.rkey);
+    chain.push_back({requests.size(), operation, static_cast<uint32_t>(count)});
+  }
+  if (chain.empty()) return false;
+  uint64_t last = 0;
+  // If that fails, the lane is ending, and has done with the operations what it does with every one.
+  if (!PostWork(absl::MakeSpan(requests), last).ok()) return false;
+  for (LanePosts::Post& post : chain) {
+    LaneOperation& operation = *post.operation;
+    if (operation.posted_ == 0) ++handles_.find(operation.handle_)->second->in_flight;
+    operation.posted_ += post.pieces;
+    post.last += last - requests.size();
+    posts_.Add(post);
     ready_.pop_front();
     // The others have their turn.
     if (operation.posted_ < operation.pieces.size()) ready_.push_back(&operation);
   }
-}
-
-bool Lane::PostSome(LaneOperation& operation) {
-  const size_t left = operation.pieces.size() - operation.posted_;
-  size_t count = std::min<size_t>(left, room());
-  // Two chains share the send queue, so that the fabric always has one.
-  if (count < left) count = std::min<size_t>(count, kPostedMax / 2);
-  if (count == 0) return false;
-  Handle& handle = *handles_.find(operation.handle_)->second;
-  absl::FixedArray<fabric::SendWorkRequest, 4> requests(count);
-  operation.FillIn(absl::MakeSpan(requests), operation.posted_, handle.address, handle.rkey);
-  Posted posted{0, &operation, static_cast<uint32_t>(count)};
-  // If that fails, the lane is ending, and has done with the operation what it does with every one.
-  if (!PostWork(absl::MakeSpan(requests), posted.last).ok()) return false;
-  if (operation.posted_ == 0) ++handle.in_flight;
-  operation.posted_ += count;
-  posted_.push_back(posted);
   return true;
 }
 
 void Lane::OnSent(uint64_t done) {
-  while (!posted_.empty() && posted_.front().last < done) {
-    const Posted posted = posted_.front();
-    posted_.pop_front();
-    OnPiecesDone(*posted.operation, posted.pieces);
-  }
+  for (LanePosts::Post post; posts_.TakeDone(done, post);) OnPiecesDone(*post.operation, post.pieces);
 }
 
 void Lane::OnPiecesDone(LaneOperation& operation, uint32_t pieces) {
@@ -297,13 +300,8 @@ void Lane::OnPiecesDone(LaneOperation& operation, uint32_t pieces) {
 
 void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
   if (ending() || status == fabric::CompletionStatus::kFlushed) return;
-  for (const Posted& posted : posted_) {
-    if (posted.last < number) continue;
-    if (posted.last - posted.pieces + 1 <= number) {
-      posted.operation->result_ = posted.operation->FailedWith(status);
-    }
-    return;
-  }
+  LaneOperation* const failed = posts_.Find(number);
+  if (failed != nullptr) failed->result_ = failed->FailedWith(status);
 }
 
 absl::Status Lane::WhyNot(const LaneOperation& operation) const {
@@ -367,13 +365,7 @@ void Lane::OnEnding() {
 }
 
 void Lane::OnGone() {
-  std::deque<LaneOperation*> ended;
-  for (const Posted& posted : std::exchange(posted_, {})) {
-    if (std::find(ended.begin(), ended.end(), posted.operation) == ended.end()) {
-      ended.push_back(posted.operation);
-    }
-  }
-  for (LaneOperation* operation : ended) Finish(*operation, WhyNot(*operation));
+  for (LaneOperation* operation : posts_.TakeAll()) Finish(*operation, WhyNot(*operation));
   owner_.OnLaneGone(*this, was_ready_, why());
 }
 

@@ -16,6 +16,7 @@
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_opening.h"
 #include "hawser/transport/lane/lane_operation.h"
+#include "hawser/transport/lane/lane_posts.h"
 #include "hawser/transport/lane/lane_requests.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/wire/handshake.h"
@@ -86,11 +87,6 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
     bool close_asked = false;
     std::deque<LaneOperation*> waiting;  // While it opens.
   };
-  struct Posted {
-    uint64_t last = 0;  // The number of the last work request.
-    LaneOperation* operation = nullptr;
-    uint32_t pieces = 0;
-  };
 
   Lane(Poller& poller, const Target& target, Owner& owner);
 
@@ -98,8 +94,9 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   void Refuse(uint32_t number, const absl::Status& why);
   void CloseIfUnused(uint32_t number, Handle& handle);
   void Enqueue(LaneOperation& operation);
-  // Posts as much of it as there is room for. False: there is none.
-  bool PostSome(LaneOperation& operation);
+  // Posts what there is room for, of one operation after the other, as one chain: over TCP they leave with
+  // one system call. False: nothing.
+  bool PostSome();
   void OnPiecesDone(LaneOperation& operation, uint32_t pieces);
   // Nothing of it is posted. Ends it.
   void Finish(LaneOperation& operation, const absl::Status& status);
@@ -128,7 +125,7 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   uint32_t next_handle_ = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Handle>> handles_;
   std::deque<LaneOperation*> ready_;  // Pieces of them may be posted, in turn.
-  std::deque<Posted> posted_;
+  LanePosts posts_;
   Timer connect_timer_;
   LaneRequests requests_;
 };

@@ -41,6 +41,66 @@ TEST_F(TcpFabricTest, NoByteOfAReadIsCopied) {
   EXPECT_EQ(counters_.read_bytes_copied.load(), 0u);
 }
 
+// Posts READs of these lengths as one chain, from the beginning of the peer's memory to that of its own.
+void PostReads(Endpoint& me, const Granted& granted, const std::vector<uint32_t>& lengths) {
+  std::vector<Sge> sinks;
+  sinks.reserve(lengths.size());
+  std::vector<SendWorkRequest> chain;
+  uint64_t at = 0;
+  for (const uint32_t length : lengths) {
+    sinks.push_back(me.At(at, length));
+    chain.push_back({.wr_id = 1,
+                     .opcode = Opcode::kRead,
+                     .signaled = true,
+                     .sges = {&sinks.back(), 1},
+                     .remote_address = granted.address + at,
+                     .rkey = granted.rkey});
+    at += length;
+  }
+  ASSERT_THAT(me.qp().PostSend(chain), IsOk());
+}
+
+TEST_F(TcpFabricTest, SmallReadsThatArePostedTogetherTakeOneSystemCallEachWay) {
+  constexpr uint32_t kReads = 16, kEach = 1000;
+  auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 4, .read_depth = kReads}, kReads * kEach);
+  for (const auto access : {QueuePair::Access::kRead, QueuePair::Access::kReadRepeatedly}) {
+    const Granted granted = b.Grant(b.At(0, kReads * kEach), access);
+    for (size_t i = 0; i < kReads * kEach; ++i) b.memory()[i] = static_cast<uint8_t>(i * 2654435761 >> 24);
+    std::memset(a.memory(), 0, kReads * kEach);
+    counters_.send_calls = 0;
+    PostReads(a, granted, std::vector<uint32_t>(kReads, kEach));
+    EXPECT_EQ(counters_.send_calls.load(), 1u);
+    Completion completions[2 * kReads];
+    while (counters_.send_calls.load() < 2) b.completion_queue().Poll({completions, 1});
+    counters_.receive_calls = 0;
+    size_t done = 0;
+    while (done < kReads) done += a.completion_queue().Poll(completions);
+    EXPECT_EQ(counters_.send_calls.load(), 2u);
+    EXPECT_LE(counters_.receive_calls.load(), 4u);  // One, if all is there at once.
+    EXPECT_EQ(std::memcmp(a.memory(), b.memory(), kReads * kEach), 0);
+  }
+}
+
+TEST_F(TcpFabricTest, OfLargeReadsAmongSmallOnesNothingIsCopied) {
+  constexpr uint32_t kSmall = 3000, kLarge = 400'000;
+  std::vector<uint32_t> lengths;
+  for (int i = 0; i < 8; ++i) lengths.insert(lengths.end(), {kSmall, kSmall, kLarge, kSmall, kLarge, kLarge});
+  constexpr uint32_t kBytes = 8 * (3 * kSmall + 3 * kLarge), kSends = 100;
+  auto [a, b] = world_.Connect({.send_depth = 256, .receive_depth = 256, .read_depth = 16}, kBytes + 4096);
+  const Granted granted = b.Grant(b.At(0, kBytes), QueuePair::Access::kRead);
+  for (size_t i = 0; i < kBytes; ++i) b.memory()[i] = static_cast<uint8_t>(i * 2654435761 >> 24);
+  for (uint64_t i = 0; i < kSends; ++i) ASSERT_THAT(a.Receive(i, a.At(kBytes, 4096)), IsOk());
+  PostReads(a, granted, lengths);
+  for (uint64_t i = 0; i < kSends; ++i) {
+    ASSERT_THAT(b.Send(i, b.At(kBytes, 1 + i % 200)), IsOk());
+    if (i % 4 == 0) world_.PollOnce();
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == lengths.size() && a.receives.size() == kSends);
+  EXPECT_EQ(std::memcmp(a.memory(), b.memory(), kBytes), 0);
+  EXPECT_EQ(counters_.read_bytes.load(), kBytes);
+  EXPECT_LE(counters_.read_bytes_copied.load(), 8u * 3 * kSmall);
+}
+
 TEST_F(TcpFabricTest, AChainLeavesInOneSystemCall) {
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64});
   for (uint64_t i = 0; i < 64; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 1000, 1000)), IsOk());

@@ -118,14 +118,17 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
     const bool drops = payload_ == FrameKind::kPush && target_ == nullptr;
     const bool is_staged = payload_missing_ > 0 && (drops || payload_ == FrameKind::kWrite);
     const size_t missing = is_staged ? 0 : payload_missing_;
-    if (missing > 0 && payload_ == FrameKind::kReadResponse) {
+    const bool answers = missing > 0 && payload_ == FrameKind::kReadResponse;
+    if (answers) {
       count = send_queue_.ReadSink(missing, segments);
     } else if (missing > 0) {
       segments[count++] = {target_, missing};
     }
     const size_t kept = partial_bytes_;
     if (kept != 0) std::memcpy(staging.data(), partial_, kept);
-    size_t staged_max = send_queue_.reads_outstanding() ? sizeof(FrameHeader) : StagedMax();
+    size_t staged_max = send_queue_.reads_outstanding()
+                            ? sizeof(FrameHeader) + send_queue_.SmallAnswerBytes(answers ? missing : 0)
+                            : StagedMax();
     if (!pushes_.empty()) staged_max = std::min(staged_max, kStagedMin);
     if (is_staged) staged_max += payload_missing_;
     const size_t room = std::min(staged_max, staging.size()) - kept;
@@ -137,7 +140,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
 
     const size_t to_payload = std::min<size_t>(n, missing);
     if (to_payload > 0) {
-      if (counters != nullptr && payload_ == FrameKind::kReadResponse) {
+      if (counters != nullptr && answers) {
         counters->read_bytes.fetch_add(to_payload, std::memory_order_relaxed);
       }
       Advance(to_payload);
@@ -377,7 +380,7 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
     length_bytes -= std::min(length_bytes, BytesOfLastWord(target_ + length_bytes));
   }
   if (length_bytes == 0) return next;
-  if (payload_ == FrameKind::kReadResponse) {  // Read() never gets here. Counted, so that a test detects it.
+  if (payload_ == FrameKind::kReadResponse) {  // Of a small READ. Counted, so that a test detects others.
     copied_bytes_ += length_bytes;
     iovec segments[kSgeMax];
     const size_t count = send_queue_.ReadSink(length_bytes, segments);

@@ -71,6 +71,21 @@ bool TcpSendQueue::IsCopied(uint32_t number) const {
   return cursor == sent_ || requests_[cursor].number != number;
 }
 
+size_t TcpSendQueue::SmallAnswerBytes(size_t missing) const {
+  uint32_t next = reads_answered_;
+  if (missing > 0) {
+    if (requests_[reads_[next & reads_mask_]].length_bytes - read_bytes_in_ != missing) return 0;
+    ++next;
+  }
+  size_t bytes = 0;
+  for (; next != reads_sent_; ++next) {
+    const uint32_t length_bytes = requests_[reads_[next & reads_mask_]].length_bytes;
+    if (length_bytes > kSmallReadMax) break;
+    bytes += sizeof(FrameHeader) + length_bytes;
+  }
+  return bytes;
+}
+
 size_t TcpSendQueue::ReadSink(size_t length_bytes, iovec* segments) const {
   const Request& read = requests_[reads_[reads_answered_ & reads_mask_]];
   size_t skip = read_bytes_in_;

@@ -160,6 +160,11 @@ class TcpSendQueue {
   const std::string& violation() const { return violation_; }
 
   bool reads_outstanding() const { return reads_sent_ != reads_answered_; }
+  // READs of at most so many bytes are answered in one fragment each.
+  static constexpr uint32_t kSmallReadMax = kReadFragmentMin;
+  // The bytes of the frames that answer the next READs, up to the first one that is not small. `missing`: of
+  // a fragment that has arrived in part; 0: there is none.
+  size_t SmallAnswerBytes(size_t missing) const;
   // Sets the destination of the next `length_bytes` of the current fragment. Returns the number of segments,
   // at most kSgeMax.
   size_t ReadSink(size_t length_bytes, iovec* segments) const;
