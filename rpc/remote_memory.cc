@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/endian.h"
@@ -143,7 +144,7 @@ RemoteOperation RemoteMemory::Begin(const What& what, absl::Span<const RemoteRan
     timeout_ns = *options.timeout == absl::InfiniteDuration() ? transport::kNever
                                                               : absl::ToInt64Nanoseconds(*options.timeout);
   }
-  std::vector<internal::RemotePart> parts;
+  absl::InlinedVector<internal::RemotePart, 1> parts;
   parts.reserve(ranges.size());
   for (const RemoteRange& range : ranges) {
     if (range.length > 0) parts.push_back({range.offset, range.length});
@@ -207,9 +208,15 @@ RemoteCapabilities RemoteMemory::capabilities() const {
   RemoteCapabilities capabilities;
   if (!why_not_.ok()) return capabilities;
   capabilities.by_nic = lane_->by_nic();
-  capabilities.atomics = lane_->atomics();
   capabilities.read_depth = lane_->read_depth();
+  capabilities.is_known = capabilities.read_depth != 0;
+  if (capabilities.is_known) capabilities.depth = transport::Lane::kPostedMax;
+  if (lane_->atomics()) {
+    capabilities.atomics =
+        lane_->atomics_with_processor() ? RemoteAtomics::kWithProcessor : RemoteAtomics::kNic;
+  }
   capabilities.operation_bytes_max = kTicketBytesMax;
+  capabilities.ranges_max = kRangesMax;
   return capabilities;
 }
 

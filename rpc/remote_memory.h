@@ -53,17 +53,30 @@ struct RemoteOptions {
   std::optional<absl::Duration> timeout = std::nullopt;
 };
 
-// What one-sided operations of a channel can do.
+// What an atomic is atomic with.
+enum class RemoteAtomics : uint8_t {
+  kNone,           // There are none: a device, on either side, has none. Such an operation is Unimplemented.
+  kNic,            // The atomics of all clients that come through the same device of the server.
+  kWithProcessor,  // These, and what the server does to the same bytes with std::atomic_ref.
+};
+
+// What one-sided operations of a channel can do. Said by the connection that carries them, which the first
+// operation opens.
 struct RemoteCapabilities {
-  // The server's NIC carries them out. Otherwise (TCP) the thread that drives the poller of the connection
-  // does, also while handlers run on an executor, but not while one runs on that poller.
+  // That connection was up. Before, only `by_nic` and the last two are known.
+  bool is_known = false;
+  // The server's NIC carries the operations out. False, over TCP: all of them are emulated, by the thread
+  // that drives the poller of the connection, also while handlers run on an executor, but not while one runs
+  // on that poller. They mean the same, and are atomic in the same units.
   bool by_nic = false;
-  // READs that are outstanding at a time; those beyond wait. 0: not known before the first operation.
+  RemoteAtomics atomics = RemoteAtomics::kNone;
+  // READs and atomics that are outstanding at a time, of all operations of the channel; those beyond wait.
   uint32_t read_depth = 0;
-  // Atomics are possible. False as well before the first operation.
-  bool atomics = false;
-  // The most bytes of one operation: as many as a ticket gives at most.
+  // The same of ranges, of operations of any kind.
+  uint32_t depth = 0;
+  // Of one operation: the most bytes, as many as a ticket gives at most, and the most ranges.
   uint64_t operation_bytes_max = 0;
+  size_t ranges_max = 0;
 };
 
 // A READ, a WRITE or an atomic that was begun. One of Wait(), Then() and co_await takes its one result. The

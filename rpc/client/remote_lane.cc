@@ -201,7 +201,10 @@ void RemoteLane::Close() {
 
 void RemoteLane::OnLaneReady() {
   read_depth_.store(lane_->read_depth(), std::memory_order_relaxed);
-  atomics_.store(lane_->takes_atomics(), std::memory_order_relaxed);
+  using Atomics = decltype(lane_->atomics());
+  const Atomics atomics = lane_->atomics();
+  atomics_.store(atomics != Atomics::kNone, std::memory_order_relaxed);
+  atomics_with_processor_.store(atomics == Atomics::kWithProcessor, std::memory_order_relaxed);
   backoff_ = kBackoffMin;
   dial_again_ns_ = 0;
 }

@@ -40,8 +40,10 @@ class RemoteLane final : public RemoteCarrier,
   bool by_nic() const;
   // READs that may be outstanding; 0: no lane was up yet.
   uint32_t read_depth() const { return read_depth_.load(std::memory_order_relaxed); }
-  // Atomics are possible; false: they are not, or no lane was up yet.
+  // Atomics are possible, and atomic with the server's processor, too; false: they are not, or no lane was up
+  // yet.
   bool atomics() const { return atomics_.load(std::memory_order_relaxed); }
+  bool atomics_with_processor() const { return atomics_with_processor_.load(std::memory_order_relaxed); }
   // What a RemoteMemory and its operations share. With the last of them its handle is closed.
   std::shared_ptr<RemoteTicket> NewTicket(const transport::LaneTicket& ticket);
 
@@ -70,6 +72,7 @@ class RemoteLane final : public RemoteCarrier,
   const ChannelCore* const key_;  // In the table of all.
   std::atomic<uint32_t> read_depth_{0};
   std::atomic<bool> atomics_{false};
+  std::atomic<bool> atomics_with_processor_{false};
 
   bool closed_ = false;
   transport::Lane* lane_ = nullptr;  // Null: there is none that takes operations.

@@ -25,6 +25,7 @@
 #include "hawser/tests/testing/detached.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/lane/lane_server.h"
 #include "tests/rpc/memory_probe.rpc.h"
 #include "tests/rpc/probe.h"
@@ -655,7 +656,7 @@ TEST_F(SharedMemoryTest, AtomicsOfClientsAddUp) {
   std::string bytes(8, '\0');
   RemoteMemory first = Reach(probe);
   ASSERT_THAT(first.Read(0, SpanOf(bytes)).Wait(), IsOk());
-  if (!first.capabilities().atomics) GTEST_SKIP() << "there are none";
+  if (first.capabilities().atomics == RemoteAtomics::kNone) GTEST_SKIP() << "there are none";
   memset(memory_->data(), 0, 8);
   constexpr Access kAll = Access::kRead | Access::kWrite | Access::kAtomic;
   std::vector<std::thread> clients;
@@ -683,9 +684,31 @@ TEST_F(SharedMemoryTest, CapabilitiesSayWhoCarriesThemOut) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
   EXPECT_EQ(remote.capabilities().by_nic, TestScheme() == "rdma");
+  EXPECT_FALSE(remote.capabilities().is_known);
+  EXPECT_EQ(remote.capabilities().depth, 0u);
   std::string bytes(8, '\0');
   ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
-  EXPECT_GT(remote.capabilities().read_depth, 0u);
+  const RemoteCapabilities known = remote.capabilities();
+  EXPECT_TRUE(known.is_known);
+  EXPECT_EQ(known.by_nic, TestScheme() == "rdma");
+  EXPECT_GT(known.read_depth, 0u);
+  EXPECT_GE(known.depth, known.read_depth);
+  EXPECT_EQ(known.ranges_max, RemoteMemory::kRangesMax);
+  EXPECT_GE(known.operation_bytes_max, remote.size_bytes());
+}
+
+TEST_F(SharedMemoryTest, CapabilitiesSayWhatAtomicsAreAtomicWith) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  EXPECT_EQ(remote.capabilities().atomics, RemoteAtomics::kNone) << "not known yet";
+  std::string bytes(8, '\0');
+  ASSERT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  // Both ends are on one device.
+  const fabric::Atomics expected = NewTestFabric()->atomics();
+  EXPECT_EQ(remote.capabilities().atomics, expected == fabric::Atomics::kNone ? RemoteAtomics::kNone
+                                           : expected == fabric::Atomics::kNic
+                                               ? RemoteAtomics::kNic
+                                               : RemoteAtomics::kWithProcessor);
 }
 
 }  // namespace

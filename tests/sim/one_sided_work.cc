@@ -30,6 +30,15 @@ constexpr uint8_t kAtomic = static_cast<uint8_t>(hawser::Access::kAtomic);
 
 uint8_t RightFor(Kind kind) { return kind == Kind::kRead ? kRead : kind == Kind::kWrite ? kWrite : kAtomic; }
 
+// What the fabrics of the simulation can do: atomics of the NIC, or, where there is none, with the processor.
+std::string CheckCapabilities(const RemoteMemory& remote) {
+  const RemoteCapabilities known = remote.capabilities();
+  const RemoteAtomics expected = known.by_nic ? RemoteAtomics::kNic : RemoteAtomics::kWithProcessor;
+  if (known.is_known && known.atomics == expected && known.read_depth > 0) return "";
+  return absl::StrCat("after an operation its channel says that ",
+                      known.is_known ? "other atomics are possible" : "it knows nothing");
+}
+
 }  // namespace
 
 OneSidedWork::OneSidedWork(World& world, uint64_t seed,
@@ -326,6 +335,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
   Check(access.CheckStatus(status, owner_.life(), world_.now_ns()));
   if (status.ok() && access.kind == Kind::kRead) Check(region.CheckRead(access));
   Check(region.End(access, access.Happened(status)));
+  if (status.ok() && access.ticket->remote.has_value()) Check(CheckCapabilities(*access.ticket->remote));
   if (status.ok() && access.kind == Kind::kCompareSwap) {
     std::memcpy(&access.ticket->last_word, access.local.data(), sizeof(uint64_t));
     if (access.landed_alone) access.ticket->last_word = access.id;

@@ -237,7 +237,7 @@ void Lane::Start(LaneOperation& operation, uint32_t number) {
 }
 
 void Lane::Enqueue(LaneOperation& operation) {
-  if (operation.is_atomic() && !queue_pair().takes_atomics()) {
+  if (operation.is_atomic() && atomics() == fabric::Atomics::kNone) {
     return Finish(operation, absl::UnimplementedError("this connection has no atomics: a device has none"));
   }
   ready_.push_back(&operation);

@@ -73,7 +73,10 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   const SessionToken& session() const { return opening_.target().session; }
   // Once it is up.
   uint32_t read_depth() { return queue_pair().read_depth(); }
-  bool takes_atomics() { return queue_pair().takes_atomics(); }
+  // What atomics are atomic with. kNone: a device, here or there, has none.
+  fabric::Atomics atomics() {
+    return queue_pair().takes_atomics() ? opening_.owner_atomics() : fabric::Atomics::kNone;
+  }
 
  private:
   enum class Stage : uint8_t { kOpening, kOpen, kRevoked, kClosing, kUseless };

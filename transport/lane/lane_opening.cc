@@ -53,6 +53,10 @@ absl::Status LaneOpening::TakeAnswer(absl::string_view private_data,
       proves() ? DecodeAccept(private_data, Role::kLane, proof_.proof.key, connect_)
                : DecodeAccept(private_data, Role::kLane);
   if (!answer.ok()) return answer.status();
+  if ((answer->features & kFeatureAtomics) != 0) {
+    owner_atomics_ = (answer->features & kFeatureAtomicsWithProcessor) != 0 ? fabric::Atomics::kWithProcessor
+                                                                            : fabric::Atomics::kNic;
+  }
   const std::shared_ptr<const PeerIdentity> reached =
       OrNotAuthenticated(proves() ? proof_.server : std::move(identity));
   Stop();

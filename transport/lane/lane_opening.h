@@ -55,6 +55,8 @@ class LaneOpening final : Prover::Client {
   // It is established: `private_data` is the answer, and `identity` whom TLS has found. Not OK: this is not
   // the peer.
   absl::Status TakeAnswer(absl::string_view private_data, std::shared_ptr<const PeerIdentity> identity);
+  // What the owner says of its atomics. None until there is an answer.
+  fabric::Atomics owner_atomics() const { return owner_atomics_; }
   // Nothing follows. More calls have no effect.
   void Stop();
 
@@ -67,6 +69,7 @@ class LaneOpening final : Prover::Client {
   const LaneTarget target_;
   Owner& owner_;
   Handshake offer_;
+  fabric::Atomics owner_atomics_ = fabric::Atomics::kNone;
   std::shared_ptr<Prover> prover_;  // Until the lane is up, where there is no TLS.
   Prover::Result proof_;
   std::string connect_;  // What was sent with the proof.

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -34,8 +34,8 @@ class LaneOperation {
 
   // Set before it is started.
   Kind kind = Kind::kRead;
-  std::vector<Piece> pieces;  // One at least. No end of a range wraps.
-  uint64_t compare_add = 0;   // As of fabric::SendWorkRequest.
+  absl::InlinedVector<Piece, 1> pieces;  // One at least. No end of a range wraps.
+  uint64_t compare_add = 0;              // As of fabric::SendWorkRequest.
   uint64_t swap = 0;
 
   // It changes the owner's memory.

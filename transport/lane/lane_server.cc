@@ -29,6 +29,19 @@ fabric::QueuePair::Access AccessOf(uint8_t bits) {
   return access;
 }
 
+// What the accept says of atomics.
+uint32_t FeaturesOf(fabric::Atomics atomics) {
+  switch (atomics) {
+    case fabric::Atomics::kNone:
+      return 0;
+    case fabric::Atomics::kNic:
+      return kFeatureAtomics;
+    case fabric::Atomics::kWithProcessor:
+      return kFeatureAtomics | kFeatureAtomicsWithProcessor;
+  }
+  return 0;
+}
+
 }  // namespace
 
 LaneServer::LaneServer(std::shared_ptr<Runtime> runtime, Poller& poller, std::shared_ptr<Owner> owner)
@@ -63,6 +76,7 @@ absl::StatusOr<LaneServer*> LaneServer::Accept(std::shared_ptr<Runtime> runtime,
   if (accepted.ok()) {
     Handshake answer;
     answer.role = request.hello().role;
+    answer.features = FeaturesOf(poller.fabric().atomics());
     answer.slots = 1;
     answer.receive_buffer_bytes = kReceiveBufferMin;
     const std::optional<Proven>& proven = request.proven_;

@@ -57,6 +57,11 @@ inline constexpr uint32_t kFeatureEndsGrants = 4;
 // over TLS, and repeated by the server there, or the proof is not bound.
 inline constexpr uint32_t kFeatureBoundProof = 8;
 
+// What atomics on a lane are atomic with at the owner, who says so in the accept: those of all its peers that
+// come through the same device; and the atomic instructions of its processor, too. Neither: it has none.
+inline constexpr uint32_t kFeatureAtomics = 16;
+inline constexpr uint32_t kFeatureAtomicsWithProcessor = 32;
+
 // Credits of a new connection of so many slots that has kFeatureCredits.
 constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }
 
