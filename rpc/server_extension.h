@@ -17,6 +17,7 @@
 #include "hawser/rpc/method_table.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/service.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
 
@@ -32,6 +33,8 @@ class ServerExtensionHost {
                                                                         const SocketAddress& address) = 0;
   // How often memory of that pool was refused: BufferPool::refusals(). From any thread.
   virtual uint64_t RefusalsOn(absl::string_view scheme) const = 0;
+  // As Server::Share().
+  virtual absl::StatusOr<SharedMemory> Share(size_t size_bytes) = 0;
   // The addresses that the server listens on.
   virtual std::vector<SocketAddress> listening() const = 0;
   // What it serves, extensions included. It does not change once the server runs.

@@ -26,10 +26,10 @@ absl::StatusOr<std::unique_ptr<RawClient>> RawClient::Connect(std::shared_ptr<Ru
   return made;
 }
 
-// Lends or borrows the memory that is READ.
+// Lends or borrows the memory that is reached.
 absl::Status RawClient::Begin() {
   if (plan_.kind == RawPlan::Kind::kServerReads) {
-    const absl::StatusOr<fabric::Granted> granted = queue_pair_->GrantReads();
+    const absl::StatusOr<fabric::Granted> granted = queue_pair_->Grant();
     if (!granted.ok()) return granted.status();
     granted_ = *granted;
     return absl::OkStatus();
@@ -69,13 +69,15 @@ absl::StatusOr<RawClient::Ran> RawClient::Exchange(const Extent& extent) {
   return Ran{ended, absl::Nanoseconds(fabric::MonotonicNs() - start_ns)};
 }
 
-absl::StatusOr<RawClient::Ran> RawClient::Read(const Extent& extent) {
+absl::Status RawClient::OperateOne() { return queue_pair_->OperateOne(granted_); }
+
+absl::StatusOr<RawClient::Ran> RawClient::Operate(const Extent& extent) {
   const int64_t start_ns = fabric::MonotonicNs();
   Ran ran;
-  if (plan_.kind == RawPlan::Kind::kClientReads) {
-    const auto reads = queue_pair_->Read(granted_, extent.count, extent.time);
-    if (!reads.ok()) return reads.status();
-    ran.count = *reads;
+  if (plan_.kind != RawPlan::Kind::kServerReads) {
+    const auto operations = queue_pair_->Operate(granted_, extent.count, extent.time);
+    if (!operations.ok()) return operations.status();
+    ran.count = *operations;
   } else {
     const absl::Duration time = std::min(extent.time, kRawReadsTimeMax);
     const RawCommand command = {.address = granted_.address,

@@ -50,8 +50,11 @@ class RawClient {
   absl::Status ExchangeOne();
   absl::StatusOr<Ran> Exchange(const Extent& extent);
 
-  // The other kinds: so many READs in flight. If the server READs, it says how many there were.
-  absl::StatusOr<Ran> Read(const Extent& extent);
+  // The other kinds: so many one-sided operations in flight. If the server READs, it says how many there
+  // were.
+  absl::StatusOr<Ran> Operate(const Extent& extent);
+  // One operation of this end.
+  absl::Status OperateOne();
 
  private:
   RawClient(std::shared_ptr<Runtime> runtime, const RawPlan& plan, const Options& options,
@@ -65,7 +68,7 @@ class RawClient {
   const absl::Duration patience_;
   const std::unique_ptr<RawLoop> loop_;
   std::unique_ptr<RawQueuePair> queue_pair_;
-  fabric::Granted granted_;  // What is READ, by the end that does not READ.
+  fabric::Granted granted_;  // What is reached, by the end that does not reach it.
 };
 
 }  // namespace hawser::transport

@@ -27,9 +27,12 @@ absl::Status RawPlan::Check() const {
     return absl::InvalidArgumentError(
         absl::StrCat("raw queue pair: ", what, " ", value, ": 1 to ", most, " are possible"));
   };
-  if (kind != Kind::kExchange && kind != Kind::kClientReads && kind != Kind::kServerReads) {
+  if (kind < Kind::kExchange || kind > Kind::kClientFetchAdds) {
     return absl::InvalidArgumentError(
         absl::StrCat("raw queue pair: this server knows no kind ", static_cast<uint32_t>(kind)));
+  }
+  if (kind == Kind::kClientFetchAdds && bytes != 8) {
+    return absl::InvalidArgumentError(absl::StrCat("raw queue pair: a fetch-and-add of ", bytes, " bytes"));
   }
   if (depth < 1 || depth > kDepthMax) return refused("depth", depth, kDepthMax);
   for (const uint64_t each : {bytes, answer_bytes}) {

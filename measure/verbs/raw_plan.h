@@ -22,13 +22,15 @@ struct RawPlan {
   enum class Kind : uint32_t {
     kExchange =
         1,  // The client SENDs requests, and the server answers each with a SEND (ib_send_lat, ib_send_bw).
-    kClientReads = 2,  // The client READs memory of the server, the same again and again (ib_read_bw).
-    kServerReads = 3,  // The server does this with memory of the client.
+    kClientReads = 2,      // The client READs memory of the server, the same again and again (ib_read_bw).
+    kServerReads = 3,      // The server does this with memory of the client.
+    kClientWrites = 4,     // The client WRITEs memory of the server (ib_write_bw).
+    kClientFetchAdds = 5,  // The client adds to 8 bytes of the server (ib_atomic_bw).
   };
 
   Kind kind = Kind::kExchange;
-  uint32_t depth = 1;         // Requests, or READs, in flight; at most kDepthMax.
-  uint64_t bytes = 1;         // A request, or a READ; at most kBytesMax.
+  uint32_t depth = 1;         // Requests, or one-sided operations, in flight; at most kDepthMax.
+  uint64_t bytes = 1;         // A request, or an operation: at most kBytesMax; a fetch-and-add has 8.
   uint64_t answer_bytes = 1;  // An answer, if there are answers; likewise.
 
   static constexpr uint32_t kDepthMax = 256;
@@ -55,7 +57,8 @@ std::optional<RawPlan> DecodeRawGreeting(absl::string_view private_data, const R
 // The longest run of READs that a client can ask for.
 inline constexpr absl::Duration kRawReadsTimeMax = absl::Minutes(1);
 
-// Where there are READs, the client SENDs this for each run of them,
+// Where there are one-sided operations, the client SENDs this: for each run of READs of the server's, or once
+// for the memory that it reaches itself,
 struct RawCommand {
   uint64_t address = 0;  // kServerReads: what to READ.
   uint32_t rkey = 0;     // Likewise.
@@ -65,7 +68,7 @@ struct RawCommand {
 };
 // and the server answers with this.
 struct RawReport {
-  uint64_t address = 0;  // kClientReads: what to READ.
+  uint64_t address = 0;  // Operations of the client: where.
   uint32_t rkey = 0;     // Likewise.
   uint32_t reserved = 0;
   int64_t reads = 0;  // kServerReads: how many there were.

@@ -19,9 +19,20 @@ constexpr uint8_t kByte = 'f';
 // Commands and reports: one is in flight.
 constexpr uint32_t kMessagesOfReads = 1;
 
-bool Reads(const RawPlan& plan, RawQueuePair::Side side) {
-  return plan.kind ==
-         (side == RawQueuePair::Side::kClient ? RawPlan::Kind::kClientReads : RawPlan::Kind::kServerReads);
+// The end with this role operates on memory of the other one.
+bool Operates(const RawPlan& plan, RawQueuePair::Side side) {
+  return (plan.kind == RawPlan::Kind::kServerReads) == (side == RawQueuePair::Side::kServer);
+}
+
+Opcode OpcodeOf(RawPlan::Kind kind) {
+  switch (kind) {
+    case RawPlan::Kind::kClientWrites:
+      return Opcode::kWrite;
+    case RawPlan::Kind::kClientFetchAdds:
+      return Opcode::kFetchAdd;
+    default:
+      return Opcode::kRead;
+  }
 }
 
 }  // namespace
@@ -38,7 +49,8 @@ RawQueuePair::RawQueuePair(RawLoop& loop, const RawPlan& plan, Side side)
       plan_(plan),
       side_(side),
       exchanges_(plan.kind == RawPlan::Kind::kExchange),
-      reads_(Reads(plan, side)),
+      opcode_(OpcodeOf(plan.kind)),
+      operates_(!exchanges_ && Operates(plan, side)),
       receive_max_(2 * (exchanges_ ? plan.depth : kMessagesOfReads)),
       send_depth_(2 * plan.depth + 4 * kSignalEvery) {}
 
@@ -53,8 +65,8 @@ absl::Status RawQueuePair::Prepare(fabric::Fabric& fabric) {
   const uint64_t out = exchanges_ ? (client ? plan_.bytes : plan_.answer_bytes)
                                   : (client ? sizeof(RawCommand) : sizeof(RawReport));
   const uint32_t receives = exchanges_ ? plan_.depth : receive_max_;
-  const uint64_t read_bytes = exchanges_ ? 0 : (reads_ ? plan_.depth : 1) * plan_.bytes;
-  const uint64_t total = read_bytes + receives * in + out;
+  const uint64_t reached = exchanges_ ? 0 : (operates_ ? plan_.depth : 1) * plan_.bytes;
+  const uint64_t total = reached + receives * in + out;
   memory_.reset(static_cast<uint8_t*>(operator new[](static_cast<size_t>(total), std::align_val_t{kPageBytes},
                                                      std::nothrow)));
   if (memory_ == nullptr) {
@@ -72,7 +84,7 @@ absl::Status RawQueuePair::Prepare(fabric::Fabric& fabric) {
     return sge;
   };
   if (!exchanges_) {
-    for (uint64_t at = 0; at < read_bytes; at += plan_.bytes) sinks_.push_back(take(plan_.bytes));
+    for (uint64_t at = 0; at < reached; at += plan_.bytes) locals_.push_back(take(plan_.bytes));
   }
   for (uint32_t i = 0; i < receives; ++i) receives_.push_back(take(in));
   out_ = take(out);
@@ -114,7 +126,7 @@ absl::Status RawQueuePair::Take(const fabric::Completion& completion) {
         absl::StrCat("the raw queue pair has failed: ", fabric::Describe(completion.status))));
   }
   if (completion.opcode != Opcode::kReceive) {
-    if (completion.opcode == Opcode::kRead) ++reads_done_;
+    if (completion.opcode == opcode_) ++operations_done_;
     retired_ = static_cast<uint32_t>(completion.wr_id);
     return absl::OkStatus();
   }
@@ -165,54 +177,66 @@ absl::Status RawQueuePair::PostSends() {
   return absl::OkStatus();
 }
 
-absl::Status RawQueuePair::PostReads(uint32_t count, const fabric::Granted& from) {
+absl::Status RawQueuePair::PostOperations(uint32_t count, const fabric::Granted& on) {
   send_chain_.clear();
   for (uint32_t i = 0; i < count; ++i) {
     ++posted_;
     send_chain_.push_back({.wr_id = posted_,
-                           .opcode = Opcode::kRead,
+                           .opcode = opcode_,
                            .signaled = true,
-                           .sges = {&sinks_[next_sink_], 1},
-                           .remote_address = from.address,
-                           .rkey = from.rkey});
-    next_sink_ = (next_sink_ + 1) % static_cast<uint32_t>(sinks_.size());
+                           .sges = {&locals_[next_local_], 1},
+                           .remote_address = on.address,
+                           .rkey = on.rkey,
+                           .compare_add = 1});
+    next_local_ = (next_local_ + 1) % static_cast<uint32_t>(locals_.size());
   }
   const absl::Status posted = queue_pair_->PostSend(send_chain_);
   return posted.ok() ? posted : Fail(posted);
 }
 
-absl::StatusOr<fabric::Granted> RawQueuePair::GrantReads() {
-  return queue_pair_->Grant(sinks_[0], fabric::QueuePair::Access::kRead);
+absl::StatusOr<fabric::Granted> RawQueuePair::Grant() {
+  const auto access = opcode_ == Opcode::kWrite      ? fabric::QueuePair::Access::kWrite
+                      : opcode_ == Opcode::kFetchAdd ? fabric::QueuePair::Access::kAtomic
+                                                     : fabric::QueuePair::Access::kRead;
+  return queue_pair_->Grant(locals_[0], access);
 }
 
-absl::StatusOr<int64_t> RawQueuePair::Read(const fabric::Granted& from, int64_t reads_max,
-                                           absl::Duration time) {
-  const int64_t depth = std::clamp<uint32_t>(queue_pair_->read_depth(), 1, plan_.depth);
+absl::StatusOr<int64_t> RawQueuePair::Operate(const fabric::Granted& on, int64_t most, absl::Duration time) {
+  const bool reads = opcode_ == Opcode::kRead;
+  const uint32_t depth_max = opcode_ == Opcode::kWrite ? plan_.depth : queue_pair_->read_depth();
+  const int64_t depth = std::clamp<uint32_t>(depth_max, 1, plan_.depth);
   const int64_t end_ns = After(fabric::MonotonicNs(), time);
   int64_t posted = 0, done = 0;
-  reads_done_ = 0;
+  operations_done_ = 0;
   bool more = true;
   // As for a message of many READs: the region has the sinks first.
-  const uint64_t sinks_bytes = sinks_.size() * uint64_t{sinks_[0].length};
-  queue_pair_->OpenSink(sinks_[0].address, sinks_bytes);
+  const uint64_t locals_bytes = locals_.size() * uint64_t{locals_[0].length};
+  if (reads) queue_pair_->OpenSink(locals_[0].address, locals_bytes);
   while (more || done < posted) {
     if (more) {
-      const int64_t count = std::min(depth - (posted - done), reads_max - posted);
+      const int64_t count = std::min(depth - (posted - done), most - posted);
       if (count > 0) {
-        absl::Status status = PostReads(static_cast<uint32_t>(count), from);
+        absl::Status status = PostOperations(static_cast<uint32_t>(count), on);
         if (!status.ok()) return status;
         posted += count;
       }
     }
     if (absl::Status status = Turn(); !status.ok()) return status;
-    if (const uint32_t ended = std::exchange(reads_done_, 0); ended > 0) {
+    if (const uint32_t ended = std::exchange(operations_done_, 0); ended > 0) {
       done += ended;
-      more = more && posted < reads_max && fabric::MonotonicNs() < end_ns;
+      more = more && posted < most && fabric::MonotonicNs() < end_ns;
     }
   }
-  if (!queue_pair_->CloseSink(sinks_[0].address))
+  if (reads && !queue_pair_->CloseSink(locals_[0].address))
     return Fail(absl::InternalError("a sink of READs stays writable"));
   return done;
+}
+
+absl::Status RawQueuePair::OperateOne(const fabric::Granted& on) {
+  operations_done_ = 0;
+  absl::Status status = PostOperations(1, on);
+  while (status.ok() && operations_done_ == 0) status = Turn();
+  return status;
 }
 
 absl::Status RawQueuePair::ReceiveInto(void* message, size_t size_bytes) {

@@ -63,11 +63,13 @@ class RawQueuePair final : private fabric::ConnectionHandler {
     return SendFrom(&message, sizeof(message));
   }
 
-  // For the end whose memory is READ.
-  absl::StatusOr<fabric::Granted> GrantReads();
-  // READs the same memory of the other end until there were `reads_max`, or until `time` has passed; one at
-  // least. Returns how many.
-  absl::StatusOr<int64_t> Read(const fabric::Granted& from, int64_t reads_max, absl::Duration time);
+  // For the end whose memory the other one reaches.
+  absl::StatusOr<fabric::Granted> Grant();
+  // Operates on the same memory of the other end, as the plan says, until there were `most` operations, or
+  // until `time` has passed; one at least. Returns how many.
+  absl::StatusOr<int64_t> Operate(const fabric::Granted& on, int64_t most, absl::Duration time);
+  // Once.
+  absl::Status OperateOne(const fabric::Granted& on);
 
  private:
   static constexpr size_t kPageBytes = 4096;
@@ -83,7 +85,7 @@ class RawQueuePair final : private fabric::ConnectionHandler {
   absl::Status Prepare(fabric::Fabric& fabric);
   absl::Status PostReceives();
   absl::Status PostSends();
-  absl::Status PostReads(uint32_t count, const fabric::Granted& from);
+  absl::Status PostOperations(uint32_t count, const fabric::Granted& on);
   absl::Status Take(const fabric::Completion& completion);
   absl::Status ReceiveInto(void* message, size_t size_bytes);
   absl::Status SendFrom(const void* message, size_t size_bytes);
@@ -99,26 +101,28 @@ class RawQueuePair final : private fabric::ConnectionHandler {
   const RawPlan plan_;
   const Side side_;
   const bool exchanges_;
-  const bool reads_;            // This end READs.
-  const uint32_t receive_max_;  // Receives that are posted.
+  const fabric::Opcode opcode_;  // Of one-sided operations.
+  const bool operates_;          // This end has them.
+  const uint32_t receive_max_;   // Receives that are posted.
   const uint32_t send_depth_;
 
-  // What is READ, or where to; then the receives, `in_bytes_` each; then the message that is sent.
+  // What is reached, or the other side of that; then the receives, `in_bytes_` each; then the message that is
+  // sent.
   std::unique_ptr<uint8_t[], FreePages> memory_;
   std::unique_ptr<fabric::MemoryRegion> region_;
   uint32_t in_bytes_ = 0;
-  std::vector<fabric::Sge> receives_, sinks_;
+  std::vector<fabric::Sge> receives_, locals_;
   fabric::Sge out_;
 
   bool established_ = false;
   absl::Status failure_;
-  uint32_t next_receive_ = 0, next_sink_ = 0;
+  uint32_t next_receive_ = 0, next_local_ = 0;
   uint32_t to_receive_ = 0;  // Receives to be posted.
   uint32_t received_ = 0;
   size_t last_received_ = 0;  // The place of the last one in receives_.
   uint32_t to_send_ = 0;
   uint32_t posted_ = 0, retired_ = 0;  // Work requests of the send queue, ever, modulo 2^32.
-  uint32_t reads_done_ = 0;
+  uint32_t operations_done_ = 0;
   std::vector<fabric::ReceiveWorkRequest> receive_chain_;
   std::vector<fabric::SendWorkRequest> send_chain_;
 

@@ -58,6 +58,8 @@ absl::Status RawServer::ServeOne() {
     case RawPlan::Kind::kExchange:
       return ServeExchanges();
     case RawPlan::Kind::kClientReads:
+    case RawPlan::Kind::kClientWrites:
+    case RawPlan::Kind::kClientFetchAdds:
       return LendMemory();
     case RawPlan::Kind::kServerReads:
       return ServeReads();
@@ -92,7 +94,7 @@ absl::Status RawServer::ServeExchanges() {
 absl::Status RawServer::LendMemory() {
   RawCommand command;
   if (absl::Status status = queue_pair_->ReceiveOne(command); !status.ok()) return status;
-  const absl::StatusOr<fabric::Granted> granted = queue_pair_->GrantReads();
+  const absl::StatusOr<fabric::Granted> granted = queue_pair_->Grant();
   if (!granted.ok()) return granted.status();
   const RawReport report = {.address = granted->address, .rkey = granted->rkey};
   if (absl::Status status = queue_pair_->SendOne(report); !status.ok()) return status;
@@ -109,7 +111,7 @@ absl::Status RawServer::ServeReads() {
       return absl::DataLossError("the client of a raw queue pair asked for a run of READs that is none");
     }
     const absl::Duration time = std::min(absl::Nanoseconds(command.time_ns), kRawReadsTimeMax);
-    const auto reads = queue_pair_->Read({command.address, command.rkey}, command.reads_max, time);
+    const auto reads = queue_pair_->Operate({command.address, command.rkey}, command.reads_max, time);
     if (!reads.ok()) return reads.status();
     if (absl::Status status = queue_pair_->SendOne(RawReport{.reads = *reads}); !status.ok()) return status;
   }

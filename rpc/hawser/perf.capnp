@@ -5,6 +5,7 @@
 
 using Cxx = import "/capnp/c++.capnp";
 using Hawser = import "/hawser/annotations.capnp";
+using Memory = import "/hawser/rpc/memory.capnp";
 $Cxx.namespace("hawser::perf");
 
 enum RawService {
@@ -15,7 +16,8 @@ enum RawService {
   sink @2;      # Takes N and N bytes, then sends one byte, repeatedly.
   source @3;    # Takes N, then sends N bytes, repeatedly.
   queuePair @4; # A queue pair of the network that the call came over. What it does, the client says when it connects
-                # (measure/verbs/raw_plan.h): SENDs there and back, or READs by either end, of 8 MiB at most.
+                # (measure/verbs/raw_plan.h): SENDs there and back, READs by either end, or WRITEs or fetch-and-adds by the
+                # client, of 8 MiB at most.
 }
 
 interface Perf {
@@ -41,4 +43,10 @@ interface Perf {
   # the client's host.
   # FailedPrecondition: the server has credentials, and a raw connection has none; or queuePair over TCP, which has sockets.
   # InvalidArgument: the server knows no such service.
+
+  share @5 (access :UInt8) -> (memory :Memory.Ticket);
+  # Memory that the client reaches by itself. `access`, as of the ticket: 1, for READs: 4 MiB of bytes 'g'; 3, for WRITEs: 4 MiB;
+  # 4, for atomics: 4096 bytes. All clients that ask for the same access share one memory, which the server has from the first
+  # time on. ResourceExhausted: there is no memory for it, or this client's host has too many tickets. InvalidArgument: another
+  # access.
 }

@@ -63,7 +63,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   absl::Status Shutdown(absl::Time deadline);
   absl::Status Wait();
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes, absl::string_view uri);
-  absl::StatusOr<SharedMemory> Share(size_t size_bytes);
+  absl::StatusOr<SharedMemory> Share(size_t size_bytes) override;
   absl::StatusOr<SharedMemory> Share(absl::Span<uint8_t> memory);
   ServerStats stats() const { return snapshot_.Stats(); }
   std::string status_url() const;

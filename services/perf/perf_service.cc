@@ -23,7 +23,7 @@ constexpr size_t kCopiedMax = 4096;
 constexpr uint64_t kAroundPayload = 1024;
 // Cap'n Proto's own limit.
 constexpr uint64_t kDataMax = (512 << 20) - 1;
-// What `get` gives.
+// What `get` and memory for READs have.
 constexpr uint8_t kByte = 'g';
 
 uint64_t PoolBytes(const ServerOptions& options) {
@@ -80,6 +80,7 @@ void PerfService::Close(absl::Time /*deadline*/) {
   std::vector<std::unique_ptr<RawPort>> ports;
   std::vector<std::unique_ptr<Waiting>> waiting;
   Payloads payloads;
+  std::map<Access, SharedMemory> shared;
   std::thread thread;
   {
     const absl::MutexLock lock(&mutex_);
@@ -88,6 +89,7 @@ void PerfService::Close(absl::Time /*deadline*/) {
     ports.swap(raw_ports_);
     while (auto next = TakeWaiting()) waiting.push_back(std::move(next));
     payloads.swap(payloads_);
+    shared.swap(shared_);
     thread = std::move(thread_);
   }
   for (const auto& each : waiting) each->call.Finish(ShuttingDown());
@@ -276,6 +278,26 @@ absl::StatusOr<std::unique_ptr<RawPort>> PerfService::OpenPort(perf::RawService 
   if (const auto of_socket = SocketService(service)) return RawSocketPort::Open(options, *of_socket, on_end);
   return absl::InvalidArgumentError(
       absl::StrCat("this server knows no raw service ", static_cast<uint16_t>(service)));
+}
+
+// The first one of each access takes a millisecond.
+absl::Status PerfService::Share(ServerContext& context, Wire::ShareParams::Reader request,
+                                Wire::ShareResults::Builder reply) {
+  const auto access = static_cast<Access>(request.getAccess());
+  if (access != Access::kRead && access != Access::kReadWrite && access != Access::kAtomic) {
+    return absl::InvalidArgumentError(absl::StrCat("share for access ", request.getAccess(),
+                                                   ": 1 (READs), 3 (WRITEs) and 4 (atomics) are possible"));
+  }
+  const absl::MutexLock lock(&mutex_);
+  if (closed_) return ShuttingDown();
+  auto found = shared_.find(access);
+  if (found == shared_.end()) {
+    absl::StatusOr<SharedMemory> made = host_.Share(access == Access::kAtomic ? kAtomicBytes : kRemoteBytes);
+    if (!made.ok()) return made.status();
+    if (access == Access::kRead) memset(made->data(), kByte, made->size_bytes());
+    found = shared_.emplace(access, *std::move(made)).first;
+  }
+  return context.Grant(found->second, {.access = access}, reply.initMemory());
 }
 
 SocketAddress PerfService::AddressFor(absl::string_view known_as) const {

@@ -23,6 +23,7 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/server_extension.h"
+#include "hawser/rpc/shared_memory.h"
 #include "hawser/services/perf/raw_port.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
@@ -34,9 +35,10 @@ namespace hawser::internal {
 // What clients can make the server hold: for each network payloads that answers to `get` share, one for each
 // power of two up to a kSharedPoolFraction-th of the pool, so twice that in all; for each call with a larger
 // payload, or one whose size ends within a word, the payload of its own answer, which counts against the
-// client's host like any response; and kRawPortsMax raw ports, kRawPortsOfHostMax of one host, which have 24
-// MiB each at most. A shared payload goes when it was not asked for during Settings::keep, or when memory is
-// short, in either case unless an answer refers to it.
+// client's host like any response; kRawPortsMax raw ports, kRawPortsOfHostMax of one host, which have 24 MiB
+// each at most; and 8 MiB that clients READ and WRITE, from the first such request on. A shared payload goes
+// when it was not asked for during Settings::keep, or when memory is short, in either case unless an answer
+// refers to it.
 // Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what
 //           is over, so that no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
@@ -46,6 +48,9 @@ class PerfService final : public ServerExtension, public perf::PerfService {
  public:
   static constexpr int kRawPortsMax = 4;
   static constexpr int kRawPortsOfHostMax = 3;
+  // What clients reach by themselves: for READs, for WRITEs, and for atomics.
+  static constexpr size_t kRemoteBytes = 4 << 20;
+  static constexpr size_t kAtomicBytes = 4096;
   // No answer counts what it shares with others, so that has to be a small part of the pool.
   static constexpr uint64_t kSharedPoolFraction = 64;
 
@@ -78,6 +83,8 @@ class PerfService final : public ServerExtension, public perf::PerfService {
                    Wire::GetResults::Builder reply) override;
   absl::Status OpenRaw(ServerContext& context, Wire::OpenRawParams::Reader request,
                        Wire::OpenRawResults::Builder reply) override;
+  absl::Status Share(ServerContext& context, Wire::ShareParams::Reader request,
+                     Wire::ShareResults::Builder reply) override;
 
  private:
   struct Payload {
@@ -136,6 +143,7 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   // Bounded by the slots of connections.
   PeerTurns waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);
+  std::map<Access, SharedMemory> shared_ ABSL_GUARDED_BY(mutex_);  // By what it is granted for.
 };
 
 }  // namespace hawser::internal

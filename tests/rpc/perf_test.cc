@@ -20,6 +20,7 @@
 #include "hawser/measure/raw_socket.h"
 #include "hawser/measure/verbs/raw_client.h"
 #include "hawser/perf.rpc.h"
+#include "hawser/rpc/remote_memory.h"
 #include "hawser/services/perf/perf_service.h"
 #include "hawser/services/perf/raw_socket_port.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -125,6 +126,7 @@ class TimedServer final : internal::ServerExtensionHost {
     return server.AllocateBuffer(size_bytes);
   }
   uint64_t RefusalsOn(absl::string_view) const override { return refusals; }
+  absl::StatusOr<SharedMemory> Share(size_t size_bytes) override { return server.Share(size_bytes); }
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
                                                                 const SocketAddress&) override {
     return transport::Runtime::Default(scheme);
@@ -241,6 +243,48 @@ TEST(PerfTest, ALargeSizeThatEndsWithinAWordHasAPayloadOfItsOwn) {
   EXPECT_EQ(server.allocations, 2);
   ASSERT_THAT(Get(server.channel, kBytes), IsOk());
   EXPECT_EQ(server.allocations, 2);
+}
+
+absl::StatusOr<RemoteMemory> Share(const std::shared_ptr<Channel>& channel, uint8_t access) {
+  auto call = perf::PerfStub(channel).Share();
+  call.request().setAccess(access);
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  return RemoteMemory(channel, (*reply)->getMemory());
+}
+
+TEST(PerfTest, ClientsReachMemoryForEachKindOfOperation) {
+  TimedServer server({});
+  auto reads = Share(server.channel, 1), writes = Share(server.channel, 3);
+  ASSERT_THAT(reads, IsOk());
+  ASSERT_THAT(writes, IsOk());
+  EXPECT_EQ(reads->size_bytes(), PerfService::kRemoteBytes);
+  EXPECT_EQ(writes->size_bytes(), PerfService::kRemoteBytes);
+  std::vector<uint8_t> bytes(1000, 'w');
+  EXPECT_THAT(writes->Write(PerfService::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
+  EXPECT_THAT(reads->Write(0, absl::MakeSpan(bytes)).Wait(), HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(reads->Read(PerfService::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
+  EXPECT_EQ(bytes, std::vector<uint8_t>(1000, 'g'));
+  // One memory for all clients.
+  auto again = Share(server.channel, 3);
+  ASSERT_THAT(again, IsOk());
+  EXPECT_THAT(again->Read(PerfService::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
+  EXPECT_EQ(bytes, std::vector<uint8_t>(1000, 'w'));
+  if (reads->capabilities().atomics == RemoteAtomics::kNone) return;
+  auto atomics = Share(server.channel, 4);
+  ASSERT_THAT(atomics, IsOk());
+  uint64_t before = 7;
+  EXPECT_THAT(atomics->FetchAdd(PerfService::kAtomicBytes - 8, 1, before).Wait(), IsOk());
+  EXPECT_EQ(before, 0);
+}
+
+TEST(PerfTest, MemoryForAnotherAccessIsRefused) {
+  TimedServer server({});
+  for (const uint8_t access : {0, 2, 5, 7, 8, 255}) {
+    EXPECT_THAT(Share(server.channel, access).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  }
+  server.Close();
+  EXPECT_THAT(Share(server.channel, 1).status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
 TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
@@ -502,7 +546,7 @@ TEST(PerfTest, AQueuePairDoesWhatItsClientSays) {
             ->ConnectQueuePair({.kind = kind, .depth = 2, .bytes = 70'000, .answer_bytes = 1});
     ASSERT_THAT(client.status(), IsOk());
     const auto ran =
-        kind == Kind::kExchange ? (*client)->Exchange({.count = 3}) : (*client)->Read({.count = 3});
+        kind == Kind::kExchange ? (*client)->Exchange({.count = 3}) : (*client)->Operate({.count = 3});
     ASSERT_THAT(ran.status(), IsOk());
     EXPECT_EQ(ran->count, 3);
   }

@@ -45,6 +45,31 @@ else
   measure --test=latency --size=20MiB
   check 'but no latency' is "$status-$(grep -c 'floor   none: raw queue pairs exchange 8 MiB at most' <<<"$out")" 0-1
 fi
+
+# One-sided operations, beside the same ones without Hawser.
+measure --read --write --json
+fields "$out" '[x["operation"] + " " + x["test"] for x in r["tests"]]' '[x["bytes"] for x in r["tests"]]' \
+  '[x["ratio"] > 0 and x["calls"] > 0 and x["floor"]["calls"] > 0 and x["seconds"] >= 0.049 for x in r["tests"]]' \
+  'sorted({x["floor"]["by"] for x in r["tests"]})' 'sorted({x["by_nic"] for x in r["tests"]})' \
+  't["p50_us"] > 0 and "sent" not in t and "direction" not in t'
+check 'READs and WRITEs' is "$status-${fields[0]:-}" \
+  "0-['read latency', 'read rate', 'read bandwidth', 'write latency', 'write rate', 'write bandwidth']"
+check 'of the usual sizes' is "${fields[1]:-}" '[32, 32, 1048576, 32, 32, 1048576]'
+check 'each has its floor' is "${fields[2]:-}" '[True, True, True, True, True, True]'
+if [[ $any_port == tcp://* ]]; then
+  check 'which are raw sockets' is "${fields[3]:-}-${fields[4]:-}" "['raw sockets']-[False]"
+else
+  check 'which are the same operations' is "${fields[3]:-}-${fields[4]:-}" \
+    "['READs of a raw queue pair', 'WRITEs of a raw queue pair']-[True]"
+fi
+check 'and no figures of calls' is "${fields[5]:-}" True
+measure --fetch_add
+if [[ $status == 0 ]]; then
+  check 'fetch-and-adds' is "$(grep -c 'fetch-and-adds' <<<"$out")-$(grep -c '^  ratio ' <<<"$out")" \
+    "$([[ $any_port == tcp://* ]] && echo 2-2 || echo 4-2)"
+else
+  check 'or there are none' has "$err" 'no atomics'
+fi
 for polling in spin sleep; do
   measure --test=latency --polling="$polling" --json
   fields "$out" 't["ratio"] > 0'

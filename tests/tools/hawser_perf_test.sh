@@ -70,6 +70,25 @@ for size in 1 4095 4096 4097 100000; do
   check "$size bytes there and back" is "$status-$(field "$out" 't["calls"] > 0')" 0-True
 done
 
+# One-sided operations.
+measure --read --test=rate --in-flight=16 --size=1KiB --json
+check 'one-sided READs' is "$status-$(field "$out" '(t["operation"], t["bytes"], t["in_flight"], t["calls"] > 0)')" \
+  "0-('read', 1024, 16, True)"
+before=$(calls get)
+measure --read --write --fetch_add
+check 'all of them in one run' is "$status-$(grep -cE '^(latency|rate|bandwidth), (READs|WRITEs|fetch-and-adds)' <<<"$out")" 0-8
+check 'people see who carries them out' has "$out" "by the server's"
+check 'and no handler runs' is "$(calls get)" "$before"
+measure --write --test=latency --size=5MiB
+check 'more than the server shares' is "$status-$(grep -c 'the server shares 4 MiB for this' <<<"$err")" 1-1
+measure --read --test=bandwidth --size=4MiB --in-flight=100
+check 'more in flight than this side has memory for' is "$status-$(grep -c 'choose fewer (--in-flight)' <<<"$err")" 1-1
+for wrong in '--read --direction=to' '--write --way=send' '--fetch_add --size=16' '--fetch_add --test=bandwidth'; do
+  # shellcheck disable=SC2086 # Words.
+  measure $wrong
+  check "wrong usage: $wrong" is "$status" 2
+done
+
 # How payloads cross.
 measure --way=send --test=latency --size=2KiB --json
 check '--way=send' is "$status-$(field "$out" 't["sent"]["whole"] == t["calls"]')" 0-True
@@ -119,6 +138,19 @@ check 'one of them is needed' is "$status-$(grep -c 'no --target' <<<"$err")" 2-
 for flag in --test=speed --direction=up --size=0 --size=1GiB --in-flight=0 --duration=never --way=post; do
   run "$hawser" perf --target=tcp://127.0.0.1:1 "$flag"
   check "wrong usage: $flag" is "$status" 2
+done
+
+# A server of an older version: it measures calls, and shares no memory.
+start_server older tests/tools/lying_perf_server --lie=older
+measure --read
+check 'an older server shares nothing' is "$status-$(grep -c 'UNIMPLEMENTED: .*is of an older version' <<<"$err")" 1-1
+end older
+for lie in ticket bytes; do
+  start_server liar tests/tools/lying_perf_server --lie="$lie"
+  measure --read --test=latency
+  expected=$([[ $lie == ticket ]] && echo 'FAILED_PRECONDITION: .*the server has shared no memory' || echo 'DATA_LOSS: .*the memory of the server has other bytes')
+  check "$lie of memory: $expected" is "$status-$(grep -c "$expected" <<<"$err")" 1-1
+  end liar
 done
 
 # Servers that answer something else.

@@ -1,15 +1,19 @@
 // A server that lets clients measure it, and answers what they did not ask for: --lie=short, long, none,
-// bytes, raw.
+// bytes, raw, older, ticket.
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "examples/arguments.h"
 #include "examples/stop_signal.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/server.h"
+#include "hawser/rpc/server_context.h"
+#include "hawser/rpc/shared_memory.h"
 
 namespace {
 
@@ -18,6 +22,8 @@ using hawser::perf::Perf;
 class LyingPerf : public hawser::perf::PerfService {
  public:
   explicit LyingPerf(std::string lie) : lie_(std::move(lie)) {}
+  // Before it listens.
+  void set_server(hawser::Server& server) { server_ = &server; }
 
   absl::Status Limits(hawser::ServerContext&, Perf::LimitsParams::Reader,
                       Perf::LimitsResults::Builder reply) override {
@@ -48,6 +54,23 @@ class LyingPerf : public hawser::perf::PerfService {
     reply.setPort(1);
     return absl::OkStatus();
   }
+  // Memory that is not filled, or a ticket that is none.
+  absl::Status Share(hawser::ServerContext& context, Perf::ShareParams::Reader,
+                     Perf::ShareResults::Builder reply) override {
+    if (lie_ == "older") return absl::UnimplementedError("no such method");
+    if (lie_ == "ticket") {
+      auto ticket = reply.initMemory();
+      ticket.setLength(1 << 20);
+      ticket.setAccess(1);
+      return absl::OkStatus();
+    }
+    if (!shared_.has_value()) {
+      absl::StatusOr<hawser::SharedMemory> made = server_->Share(1 << 20);
+      if (!made.ok()) return made.status();
+      shared_.emplace(*std::move(made));
+    }
+    return context.Grant(*shared_, {}, reply.initMemory());
+  }
 
  private:
   uint64_t Bytes(uint64_t asked) const {
@@ -57,7 +80,9 @@ class LyingPerf : public hawser::perf::PerfService {
     std::fill(payload.begin(), payload.end(), static_cast<kj::byte>(lie_ == "bytes" ? 'x' : byte));
   }
 
+  hawser::Server* server_ = nullptr;
   const std::string lie_;
+  std::optional<hawser::SharedMemory> shared_;
 };
 
 }  // namespace
@@ -74,6 +99,7 @@ int main(int argc, char** argv) {
   }
   LyingPerf perf(lie);
   hawser::Server server;
+  perf.set_server(server);
   absl::Status status = server.AddService(&perf);
   if (status.ok()) status = server.Listen(uri).status();
   if (!status.ok()) {

@@ -182,13 +182,28 @@ TEST(RawTest, EitherEndReadsTheMemoryOfTheOther) {
           served.Connect({.kind = kind, .depth = RawPlan::DepthFor(bytes, 2), .bytes = bytes});
       ASSERT_THAT(client, IsOk());
       for (const int64_t count : {int64_t{1}, kReadsMax - 1}) {
-        const auto ran = (*client)->Read({.count = count});
+        const auto ran = (*client)->Operate({.count = count});
         ASSERT_THAT(ran, IsOk());
         EXPECT_EQ(ran->count, count);
       }
-      const auto timed = (*client)->Read({.count = 1, .time = absl::ZeroDuration()});
+      const auto timed = (*client)->Operate({.count = 1, .time = absl::ZeroDuration()});
       EXPECT_TRUE(!timed.ok() || timed->count == 1);  // A fabric in software may refuse more of them.
     }
+  }
+}
+
+TEST(RawTest, TheClientOperatesOnMemoryOfTheServer) {
+  std::vector<std::pair<Kind, uint64_t>> plans = {
+      {Kind::kClientReads, 100}, {Kind::kClientWrites, 1}, {Kind::kClientWrites, RawPlan::kBytesMax}};
+  if (NewTestFabric()->atomics() != fabric::Atomics::kNone) plans.emplace_back(Kind::kClientFetchAdds, 8);
+  for (const auto& [kind, bytes] : plans) {
+    Served served;
+    const auto client = served.Connect({.kind = kind, .depth = RawPlan::DepthFor(bytes, 2), .bytes = bytes});
+    ASSERT_THAT(client, IsOk());
+    EXPECT_THAT((*client)->OperateOne(), IsOk());
+    const auto ran = (*client)->Operate({.count = kReadsMax - 1});
+    ASSERT_THAT(ran, IsOk());
+    EXPECT_EQ(ran->count, kReadsMax - 1);
   }
 }
 
@@ -260,6 +275,7 @@ TEST(RawTest, APlanBeyondTheLimitsIsRefusedWithAReason) {
   const std::pair<RawPlan, const char*> kWrong[] = {
       {{.kind = static_cast<Kind>(0)}, "knows no kind 0"},
       {{.kind = static_cast<Kind>(9)}, "knows no kind 9"},
+      {{.kind = Kind::kClientFetchAdds, .bytes = 16}, "a fetch-and-add of 16 bytes"},
       {{.depth = 0}, "depth 0"},
       {{.depth = RawPlan::kDepthMax + 1}, "depth 257"},
       {{.bytes = 0}, "bytes 0"},

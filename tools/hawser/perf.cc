@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/perf_floor.h"
 #include "hawser/tools/hawser/perf_meter.h"
+#include "hawser/tools/hawser/perf_remote.h"
 #include "hawser/tools/hawser/perf_text.h"
 #include "hawser/transport/uri.h"
 
@@ -28,6 +30,7 @@ namespace {
 
 using Kind = PerfTest::Kind;
 using Direction = PerfTest::Direction;
+using Operation = PerfTest::Operation;
 using Way = PerfWay;
 
 constexpr size_t kNotGiven = ~size_t{0};
@@ -40,6 +43,8 @@ constexpr Direction kDirections[] = {Direction::kTo, Direction::kFrom, Direction
 // The least and the greatest receive buffer (ConnectionOptions). The smaller it is, the less fits one SEND.
 constexpr uint32_t kReceiveBufferMin = 512, kReceiveBufferMax = 65536;
 
+constexpr uint64_t kFetchAddBytes = 8;
+
 constexpr uint32_t kSlotsMax = 1024;
 // The server that `--serve` is has so many: more calls in flight only wait.
 constexpr uint32_t kSlotsOfServer = 256;
@@ -51,6 +56,22 @@ absl::Status Explained(const absl::Status& status, const std::string& target) {
                    " does not let clients measure it. Start it with PerfExtension() in "
                    "ServerOptions::extensions (echo_server and kv_server: "
                    "--perf), or run `hawser perf --serve=URI` on that machine. `hawser ping` needs neither"));
+}
+
+// What measures one test on one connection.
+using Meter = std::function<absl::StatusOr<PerfFigure>(const measure::Extent&)>;
+
+template <typename Made>
+absl::StatusOr<Meter> MeterOf(absl::StatusOr<std::unique_ptr<Made>> made) {
+  if (!made.ok()) return made.status();
+  return [meter = std::shared_ptr<Made>(*std::move(made))](const measure::Extent& extent) {
+    return meter->Run(extent);
+  };
+}
+
+absl::StatusOr<Meter> MeterFor(const std::shared_ptr<Channel>& channel, const PerfTest& test) {
+  return test.operation == Operation::kCall ? MeterOf(PerfMeter::Create(channel, test))
+                                            : MeterOf(PerfRemote::Create(channel, test));
 }
 
 class Perf : public Command {
@@ -77,15 +98,26 @@ class Perf : public Command {
         "to 128 KiB), or `read` by an RDMA READ. --way makes the payload cross in one of these ways, and "
         "fails where the connection cannot do that.\n"
         "\n"
+        "With --read, --write or --fetch_add it measures one-sided operations in place of calls: the client "
+        "reaches "
+        "memory of the server by itself, without a handler. --size is what each READs or WRITEs, up to 4 "
+        "MiB. The floor "
+        "over RDMA is the same operations of the raw queue pair, as ib_read_lat, ib_write_lat and "
+        "ib_atomic_lat have them; over TCP, where the server's "
+        "poller carries them out, a request and its answer between raw sockets.\n"
+        "\n"
         "With --json: {\"peer\", \"polling\", \"tests\": [{\"test\", \"direction\", \"bytes\", "
         "\"in_flight\", \"warm_up_calls\", \"calls\", \"seconds\", ..., \"sent\", \"received\", \"floor\", "
         "\"why_no_floor\", \"ratio\"}]}, where the figures are \"min_us\", \"mean_us\", \"p50_us\", "
         "\"p99_us\", \"p999_us\" and \"max_us\" of latency, \"calls_per_s\" and \"bytes_per_s\" of the "
-        "others; \"floor\" has the same and \"by\", what has carried the bytes, or is null.",
+        "others; \"floor\" has the same and \"by\", what has carried the bytes, or is null. One-sided "
+        "operations have \"operation\" (\"read\", \"write\", \"fetch-add\") and \"by_nic\" in place of "
+        "\"direction\", \"sent\" and \"received\".",
         "hawser perf --serve=rdma://10.0.0.1:7471\n"
         "hawser perf --target=rdma://10.0.0.1:7471\n"
         "hawser perf --target=tcp://kv1:7470 --test=bandwidth --direction=to --size=4MiB --in-flight=8\n"
-        "hawser perf --target=tcp://kv1:7470 --test=latency --size=16KiB --duration=10s --json"};
+        "hawser perf --target=tcp://kv1:7470 --test=latency --size=16KiB --duration=10s --json\n"
+        "hawser perf --target=rdma://10.0.0.1:7471 --read --size=1KiB"};
     return kHelp;
   }
 
@@ -95,6 +127,9 @@ class Perf : public Command {
     flags.Text("serve", "URI", "is the server, on this address (port 0: any), in place of measuring one",
                &serve_);
     flags.Choice("test", "one test only (default: all)", {"all", "latency", "rate", "bandwidth"}, &test_);
+    flags.Switch("read", "measures one-sided READs, in place of calls", &read_);
+    flags.Switch("write", "measures one-sided WRITEs", &write_);
+    flags.Switch("fetch_add", "measures one-sided fetch-and-adds", &fetch_add_);
     flags.Choice("direction",
                  "where the payload goes: to the server, from it, or there and back (default: both, and for "
                  "bandwidth to and from in turn)",
@@ -116,6 +151,17 @@ class Perf : public Command {
     if (test_ != 0 && kKinds[test_ - 1] == Kind::kLatency && in_flight_ > 1) {
       return absl::InvalidArgumentError(
           "--in-flight: a latency is that of one call at a time; --test=rate has more");
+    }
+    if (one_sided() && (direction_ != kNotGiven || way_ != kNotGiven)) {
+      return absl::InvalidArgumentError(
+          "--direction and --way are for calls, not for one-sided operations (--read, --write, --fetch_add)");
+    }
+    if (fetch_add_ && size_ != 0 && size_ != kFetchAddBytes) {
+      return absl::InvalidArgumentError("--size: a fetch-and-add is on 8 bytes");
+    }
+    if (fetch_add_ && !read_ && !write_ && test_ != 0 && kKinds[test_ - 1] == Kind::kBandwidth) {
+      return absl::InvalidArgumentError(
+          "--test=bandwidth: there is none of fetch-and-adds; --test=rate has many");
     }
     return Command::Take(words);
   }
@@ -221,8 +267,14 @@ class Perf : public Command {
     return peer;
   }
 
+  bool one_sided() const { return read_ || write_ || fetch_add_; }
+
   std::vector<PerfTest> Tests() const {
     std::vector<PerfTest> tests;
+    if (read_) AddTestsOf(Operation::kRead, tests);
+    if (write_) AddTestsOf(Operation::kWrite, tests);
+    if (fetch_add_) AddTestsOf(Operation::kFetchAdd, tests);
+    if (one_sided()) return tests;
     const auto add = [&](Kind kind, uint64_t bytes, int in_flight, std::vector<Direction> directions) {
       if (test_ != 0 && kKinds[test_ - 1] != kind) return;
       if (direction_ != kNotGiven) directions = {kDirections[direction_]};
@@ -241,10 +293,27 @@ class Perf : public Command {
     return tests;
   }
 
+  void AddTestsOf(Operation operation, std::vector<PerfTest>& tests) const {
+    const auto add = [&](Kind kind, uint64_t bytes, int in_flight) {
+      if (test_ != 0 && kKinds[test_ - 1] != kind) return;
+      tests.push_back({.operation = operation,
+                       .kind = kind,
+                       .bytes = operation == Operation::kFetchAdd ? kFetchAddBytes
+                                : size_ != 0                      ? size_
+                                                                  : bytes,
+                       .in_flight = kind == Kind::kLatency ? 1
+                                    : in_flight_ != 0      ? static_cast<int>(in_flight_)
+                                                           : in_flight});
+    };
+    add(Kind::kLatency, 32, 1);
+    add(Kind::kRate, 32, 32);
+    if (operation != Operation::kFetchAdd) add(Kind::kBandwidth, 1 << 20, 4);
+  }
+
   // One test on a connection of its own. Prints it, or adds it to `json`.
   absl::Status Measure(const Session& session, const std::string& peer, const PerfTest& test,
                        JsonWriter& json) {
-    if (test.bytes > message_bytes_max_) {
+    if (test.operation == Operation::kCall && test.bytes > message_bytes_max_) {
       return absl::InvalidArgumentError(
           absl::StrCat("the server takes messages of ", message_bytes_max_,
                        " bytes at most (ConnectionOptions::message_bytes_max): choose a smaller --size"));
@@ -262,9 +331,9 @@ class Perf : public Command {
     to_peer.target = peer;
     const auto channel = to_peer.Connect(options);
     if (!channel.ok()) return channel.status();
-    const auto meter = PerfMeter::Create(*channel, test);
+    const absl::StatusOr<Meter> meter = MeterFor(*channel, test);
     if (!meter.ok()) return meter.status();
-    const absl::StatusOr<PerfFigure> warm_up = (*meter)->Run({.time = warm_up_});
+    const absl::StatusOr<PerfFigure> warm_up = (*meter)({.time = warm_up_});
     if (!warm_up.ok()) return warm_up.status();
     if (way_ != kNotGiven && !CrossedBy(way(), test, *warm_up))
       return WhyNot(peer, test, Crossed(test, *warm_up));
@@ -280,7 +349,7 @@ class Perf : public Command {
     } else {
       why_no_floor = "with TLS there is none: raw connections have no TLS";
     }
-    const absl::StatusOr<PerfFigure> figure = (*meter)->Run({.time = duration_});
+    const absl::StatusOr<PerfFigure> figure = (*meter)({.time = duration_});
     if (!figure.ok()) return figure.status();
     if (session.json) {
       WritePerf(test, *warm_up, *figure, floor, why_no_floor, json);
@@ -321,6 +390,7 @@ class Perf : public Command {
   }
 
   std::string serve_, device_;
+  bool read_ = false, write_ = false, fetch_add_ = false;
   size_t test_ = 0, direction_ = kNotGiven, way_ = kNotGiven, polling_ = 0;
   uint64_t size_ = 0, in_flight_ = 0;  // 0: not given.
   absl::Duration duration_ = absl::Seconds(1), warm_up_ = absl::Milliseconds(200);

@@ -20,6 +20,7 @@ namespace {
 
 using Kind = PerfTest::Kind;
 using Direction = PerfTest::Direction;
+using Operation = PerfTest::Operation;
 using measure::RawSocket;
 
 // What a raw port serves at once (perf.capnp). Larger transfers are as fast as these.
@@ -32,6 +33,17 @@ constexpr absl::Duration kTimeMax = absl::Seconds(20);
 constexpr absl::Duration kPatience = absl::Seconds(5);
 // A port takes its connection from this host only, but other programs here may crowd it.
 constexpr int kTries = 3;
+
+// What raw sockets do for a one-sided operation: a request and its answer, of which one has the payload. Many
+// small ones go there and back as they are, since a stream in one direction takes a system call for each.
+PerfTest AsExchange(const PerfTest& test) {
+  PerfTest exchange = test;
+  if (test.operation == Operation::kCall) return exchange;
+  exchange.direction = test.operation == Operation::kFetchAdd || test.kind == Kind::kRate ? Direction::kBoth
+                       : test.operation == Operation::kRead                               ? Direction::kFrom
+                                                                                          : Direction::kTo;
+  return exchange;
+}
 
 // Why raw sockets are none; empty: they are.
 std::string WhyNoSocketFloor(const PerfTest& test) {
@@ -127,13 +139,14 @@ absl::StatusOr<PerfFloor> MeasureSocketFloor(const std::shared_ptr<Channel>& cha
 std::optional<PerfFloor> MeasureFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
                                       const PerfFloorOptions& options, std::string& why_not) {
   const bool sockets = absl::StartsWith(channel->peer_address(), absl::StrCat(transport::kTcpScheme, "://"));
-  why_not = sockets ? WhyNoSocketFloor(test) : WhyNoVerbsFloor(test);
+  const PerfTest exchange = AsExchange(test);
+  why_not = sockets ? WhyNoSocketFloor(exchange) : WhyNoVerbsFloor(test);
   if (!why_not.empty()) return std::nullopt;
   PerfFloorOptions bounded = options;
   bounded.duration = std::min(options.duration, kTimeMax);
   for (int i = 0; i < kTries; ++i) {
     absl::StatusOr<PerfFloor> floor =
-        sockets ? MeasureSocketFloor(channel, test, bounded) : MeasureVerbsFloor(channel, test, bounded);
+        sockets ? MeasureSocketFloor(channel, exchange, bounded) : MeasureVerbsFloor(channel, test, bounded);
     if (floor.ok()) {
       why_not.clear();
       return *std::move(floor);

@@ -50,6 +50,20 @@ absl::string_view NameOf(PerfTest::Direction direction) {
   return "";
 }
 
+absl::string_view NameOf(PerfTest::Operation operation) {
+  switch (operation) {
+    case PerfTest::Operation::kCall:
+      return "call";
+    case PerfTest::Operation::kRead:
+      return "read";
+    case PerfTest::Operation::kWrite:
+      return "write";
+    case PerfTest::Operation::kFetchAdd:
+      return "fetch-add";
+  }
+  return "";
+}
+
 PerfMeter::PerfMeter(std::shared_ptr<Channel> channel, const PerfTest& test, std::shared_ptr<Buffer> payload)
     : channel_(std::move(channel)), stub_{channel_}, test_(test), payload_(std::move(payload)) {}
 

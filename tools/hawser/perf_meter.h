@@ -18,10 +18,13 @@ namespace hawser::tool {
 
 // One measurement of a server that has the service of perf.capnp.
 struct PerfTest {
+  // What is measured: calls, or one-sided operations on memory that the server shares.
+  enum class Operation { kCall, kRead, kWrite, kFetchAdd };
   enum class Kind { kLatency, kRate, kBandwidth };
-  // Where the payload goes: to the server, from it, or there and back.
+  // Where the payload of a call goes: to the server, from it, or there and back.
   enum class Direction { kTo, kFrom, kBoth };
 
+  Operation operation = Operation::kCall;
   Kind kind = Kind::kLatency;
   Direction direction = Direction::kBoth;
   uint64_t bytes = 32;
@@ -30,12 +33,14 @@ struct PerfTest {
 
 absl::string_view NameOf(PerfTest::Kind kind);            // "latency"
 absl::string_view NameOf(PerfTest::Direction direction);  // "to"
+absl::string_view NameOf(PerfTest::Operation operation);  // "fetch-add"
 
 struct PerfFigure {
-  measure::Times times;  // How long each call took, if the test is of latency. Otherwise empty.
+  measure::Times times;  // How long each call or operation took, if the test is of latency. Otherwise empty.
   measure::Ran ran;
-  // How requests and answers crossed.
+  // How requests and answers crossed. Of calls.
   PollerStats::Messages sent, received;
+  bool by_nic = false;  // Of one-sided operations: the server's NIC carried them out.
 };
 
 // Calls the server of one channel as a test says.

@@ -15,6 +15,7 @@ namespace hawser::tool {
 namespace {
 
 using Kind = PerfTest::Kind;
+using Operation = PerfTest::Operation;
 using Direction = PerfTest::Direction;
 
 uint64_t Total(const PollerStats::Messages& messages) {
@@ -53,7 +54,10 @@ struct Column {
 constexpr Column kQuantiles[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}};
 
 std::string FigureText(const PerfTest& test, const measure::Times& times, const measure::Ran& ran) {
-  if (test.kind == Kind::kRate) return absl::StrFormat("%.0f calls/s", ran.per_second());
+  if (test.kind == Kind::kRate) {
+    return absl::StrFormat("%.0f %s/s", ran.per_second(),
+                           test.operation == Operation::kCall ? "calls" : "operations");
+  }
   if (test.kind == Kind::kBandwidth) {
     const double bytes = BytesPerSecond(test, ran);
     return absl::StrFormat("%.3f GB/s   %.2f Gbit/s", bytes / 1e9, bytes * 8 / 1e9);
@@ -121,19 +125,34 @@ std::string BytesText(uint64_t bytes) {
 }
 
 std::string TitleOf(const PerfTest& test) {
+  const std::string in_flight =
+      test.kind == Kind::kLatency ? "" : absl::StrCat(", ", test.in_flight, " in flight");
+  switch (test.operation) {
+    case Operation::kRead:
+      return absl::StrCat(NameOf(test.kind), ", READs of ", BytesText(test.bytes), in_flight);
+    case Operation::kWrite:
+      return absl::StrCat(NameOf(test.kind), ", WRITEs of ", BytesText(test.bytes), in_flight);
+    case Operation::kFetchAdd:
+      return absl::StrCat(NameOf(test.kind), ", fetch-and-adds", in_flight);
+    case Operation::kCall:
+      break;
+  }
   return absl::StrCat(NameOf(test.kind), ", ", BytesText(test.bytes),
                       test.direction == Direction::kTo     ? " to the server"
                       : test.direction == Direction::kFrom ? " from the server"
                                                            : " there and back",
-                      test.kind == Kind::kLatency ? "" : absl::StrCat(", ", test.in_flight, " in flight"));
+                      in_flight);
 }
 
 std::string PerfText(const PerfTest& test, const PerfFigure& figure, const std::optional<PerfFloor>& floor,
                      const std::string& why_no_floor, uint32_t slots) {
   std::string out =
-      absl::StrCat("\n", TitleOf(test), "\n  hawser  ", FigureText(test, figure.times, figure.ran),
-                   "   crossed ", Crossed(test, figure), "\n");
-  if (static_cast<uint32_t>(test.in_flight) > slots) {
+      absl::StrCat("\n", TitleOf(test), "\n  hawser  ", FigureText(test, figure.times, figure.ran), "   ",
+                   test.operation == Operation::kCall ? absl::StrCat("crossed ", Crossed(test, figure))
+                   : figure.by_nic                    ? "by the server's NIC"
+                                                      : "by the server's poller",
+                   "\n");
+  if (test.operation == Operation::kCall && static_cast<uint32_t>(test.in_flight) > slots) {
     absl::StrAppend(&out, "          (the server has ", slots,
                     " slots for a connection; what is beyond waits at this side)\n");
   }
@@ -150,15 +169,23 @@ void WritePerf(const PerfTest& test, const PerfFigure& warm_up, const PerfFigure
                const std::optional<PerfFloor>& floor, const std::string& why_no_floor, JsonWriter& json) {
   json.BeginObject();
   json.Name("test").String(NameOf(test.kind));
-  json.Name("direction").String(NameOf(test.direction));
+  const bool calls = test.operation == Operation::kCall;
+  if (calls) {
+    json.Name("direction").String(NameOf(test.direction));
+  } else {
+    json.Name("operation").String(NameOf(test.operation));
+    json.Name("by_nic").Bool(figure.by_nic);
+  }
   json.Name("bytes").Number(test.bytes);
   json.Name("in_flight").Number(test.in_flight);
   json.Name("warm_up_calls").Number(warm_up.ran.exchanges);
   Write(test, figure.times, figure.ran, json);
-  json.Name("sent");
-  Write(figure.sent, json);
-  json.Name("received");
-  Write(figure.received, json);
+  if (calls) {
+    json.Name("sent");
+    Write(figure.sent, json);
+    json.Name("received");
+    Write(figure.received, json);
+  }
   if (floor.has_value()) {
     json.Name("floor").BeginObject();
     json.Name("by").String(floor->by);

@@ -21,7 +21,7 @@ std::string Crossed(const PerfTest& test, const PerfFigure& figure);
 bool CrossedBy(PerfWay way, const PerfTest& test, const PerfFigure& figure);
 
 std::string BytesText(uint64_t bytes);  // "64 KiB"
-// "rate, 32 B there and back, 32 in flight"
+// "rate, 32 B there and back, 32 in flight", "latency, READs of 32 B"
 std::string TitleOf(const PerfTest& test);
 
 // For people. `slots`: what the server takes at once on a connection.

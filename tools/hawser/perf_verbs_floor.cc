@@ -16,6 +16,7 @@ namespace {
 
 using Kind = PerfTest::Kind;
 using Direction = PerfTest::Direction;
+using Operation = PerfTest::Operation;
 using transport::RawClient;
 using transport::RawPlan;
 
@@ -24,6 +25,7 @@ using transport::RawPlan;
 constexpr uint32_t kInFlightOfBandwidth = 16;
 
 bool ByReads(const PerfTest& test, const PerfFloorOptions& options) {
+  if (test.operation != Operation::kCall) return test.operation == Operation::kRead;
   return test.kind == Kind::kBandwidth && test.direction != Direction::kBoth && !options.by_send;
 }
 
@@ -32,7 +34,12 @@ RawPlan PlanFor(const PerfTest& test, const PerfFloorOptions& options) {
   uint32_t in_flight = static_cast<uint32_t>(test.in_flight);
   if (test.kind == Kind::kBandwidth) in_flight = std::max(in_flight, kInFlightOfBandwidth);
   RawPlan plan;
-  if (ByReads(test, options)) {
+  if (test.operation != Operation::kCall) {
+    plan.kind = test.operation == Operation::kRead    ? RawPlan::Kind::kClientReads
+                : test.operation == Operation::kWrite ? RawPlan::Kind::kClientWrites
+                                                      : RawPlan::Kind::kClientFetchAdds;
+    plan.bytes = bytes;
+  } else if (ByReads(test, options)) {
     plan.kind = test.direction == Direction::kTo ? RawPlan::Kind::kServerReads : RawPlan::Kind::kClientReads;
     plan.bytes = bytes;
   } else {
@@ -52,15 +59,17 @@ absl::StatusOr<std::shared_ptr<Runtime>> RuntimeOf(const Channel& channel, const
   return Runtime::Default(uri->scheme, remote.ok() ? transport::DeviceFor(uri->scheme, {}, *remote) : "");
 }
 
-absl::Status RunLatency(RawClient& client, const measure::Extent& extent, PerfFloor& floor) {
+absl::Status RunLatency(RawClient& client, const RawPlan& plan, const measure::Extent& extent,
+                        PerfFloor& floor) {
+  const bool exchanges = plan.kind == RawPlan::Kind::kExchange;
   return MeasureFloorLatency(
-      extent, [&] { return client.ExchangeOne(); }, floor);
+      extent, [&] { return exchanges ? client.ExchangeOne() : client.OperateOne(); }, floor);
 }
 
 absl::Status RunMany(RawClient& client, const RawPlan& plan, absl::Duration time, PerfFloor& floor) {
   const auto run = [&](absl::Duration part) {
     return plan.kind == RawPlan::Kind::kExchange ? client.Exchange({.time = part})
-                                                 : client.Read({.time = part});
+                                                 : client.Operate({.time = part});
   };
   if (const auto warm = run(time / 20); !warm.ok()) return warm.status();
   const auto ran = run(time);
@@ -91,9 +100,12 @@ absl::StatusOr<PerfFloor> MeasureVerbsFloor(const std::shared_ptr<Channel>& chan
   });
   if (!opened.ok()) return opened;
   PerfFloor floor;
-  floor.by = ByReads(test, options) ? "READs of a raw queue pair" : "SENDs of a raw queue pair";
+  floor.by = ByReads(test, options)                   ? "READs of a raw queue pair"
+             : test.operation == Operation::kWrite    ? "WRITEs of a raw queue pair"
+             : test.operation == Operation::kFetchAdd ? "fetch-and-adds of a raw queue pair"
+                                                      : "SENDs of a raw queue pair";
   const absl::Status status = test.kind == Kind::kLatency
-                                  ? RunLatency(*client, {.time = options.duration}, floor)
+                                  ? RunLatency(*client, plan, {.time = options.duration}, floor)
                                   : RunMany(*client, plan, options.duration, floor);
   if (!status.ok()) return status;
   // The time for transfers of the size that was asked for.

@@ -15,7 +15,8 @@ namespace hawser::tool {
 std::string WhyNoVerbsFloor(const PerfTest& test);
 
 // MeasureFloor() over RDMA: latency and rate by SENDs there and back, with as many in flight; bandwidth by
-// READs of the side that gets the payload or, if Hawser's payloads cross in SENDs, by these.
+// READs of the side that gets the payload or, if Hawser's payloads cross in SENDs, by these. One-sided
+// operations by the same ones.
 absl::StatusOr<PerfFloor> MeasureVerbsFloor(const std::shared_ptr<Channel>& channel, const PerfTest& test,
                                             const PerfFloorOptions& options);
 
