@@ -35,6 +35,7 @@
 #include "hawser/tests/chaos/history.h"
 #include "hawser/tests/chaos/ledger.h"
 #include "hawser/tests/chaos/process.h"
+#include "hawser/tests/chaos/remote_tables.h"
 #include "hawser/tests/chaos/stillness.h"
 #include "hawser/tests/chaos/watch_check.h"
 #include "hawser/tests/testing/proxy.h"
@@ -76,6 +77,7 @@ class Chaos {
   }
 
   ~Chaos() {
+    tables_.reset();
     errands_.clear();
     actors_.reset();
     fs::remove_all(folder_);
@@ -102,6 +104,10 @@ class Chaos {
                                                      .seed = options_.seed * 100 + i,
                                                      .file_bytes_max = large_max_},
                                     &history_, ledger_));
+    }
+    if (Tcp()) {
+      tables_ = std::make_unique<RemoteTables>(folder_, options_.listen, options_.seed * 7 + 3, &history_);
+      if (history_.wrong()) return false;
     }
     for (size_t i = 0; i < Actors::kWatchers; ++i) actors_->StartWatcher(i);
     for (size_t i = 0; i < Actors::kWatchers; ++i) actors_->AwaitWatcher(i);
@@ -227,6 +233,7 @@ class Chaos {
         next = absl::Now() + Ms(20, 300);
       }
       actors_->Look();
+      if (tables_ != nullptr) tables_->Harm();
       const absl::Time wake = agenda_.empty() ? next : std::min(next, agenda_.begin()->first);
       absl::SleepFor(std::min(wake - absl::Now(), absl::Milliseconds(20)));
     }
@@ -236,6 +243,7 @@ class Chaos {
       agenda_.erase(agenda_.begin());
       action();
     }
+    if (tables_ != nullptr) tables_->Heal();
   }
 
   // ---- Quiet times.
@@ -248,6 +256,7 @@ class Chaos {
 
   void Resume() {
     for (size_t i = 0; i < Ledger::kClients; ++i) actors_->client(i).process->Say("run");
+    if (tables_ != nullptr) tables_->Run();
     StartErrands();
   }
 
@@ -273,6 +282,7 @@ class Chaos {
   // nothing uses.
   std::optional<Stillness> Settle(const std::optional<Stillness>& before = std::nullopt) {
     history_.Note("everybody has worked");
+    if (tables_ != nullptr && !tables_->Settle()) return std::nullopt;
     for (auto& errands : errands_) errands->Stop();
     std::vector<size_t> said;
     for (size_t i = 0; i < Ledger::kClients; ++i) {
@@ -402,6 +412,7 @@ class Chaos {
   std::vector<std::unique_ptr<Proxy>> proxies_;
   std::multimap<absl::Time, std::function<void()>> agenda_;
   std::unique_ptr<Actors> actors_;
+  std::unique_ptr<RemoteTables> tables_;
   std::vector<std::unique_ptr<Errands>> errands_;
 };
 

@@ -63,6 +63,7 @@ EXCEPTIONS = [
     ("docs/snippets/coroutines_test.cc", "hawser::Sleep(", "when the read begins"),
     ("examples/progress.cc", "kBefore", "when the first line is printed"),
     ("examples/progress.cc", "kBetween", "when the next line is printed"),
+    ("tests/chaos/table_client.cc", "Put(key, absl::Milliseconds(1", EXPECTED),
     ("tests/chaos/client.cc", "kLateMax", "to it comes what the machine is measured to be late"),
     ("tests/codegen/generated_code_test.cc", ".timeout", NO_CLOCK),
     ("tests/examples/histogram_test.cc", ".Add(", NO_CLOCK),
