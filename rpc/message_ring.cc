@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "hawser/base/endian.h"
@@ -48,10 +50,11 @@ uint64_t ChecksumOf(const RingLayout::Head& head) {
 // ---- RingLayout
 
 absl::StatusOr<RingLayout> RingLayout::Of(uint64_t size_bytes) {
-  const uint64_t words = size_bytes < kHeadBytes ? 0 : (size_bytes - kHeadBytes) / kWordBytes;
+  constexpr size_t kOther = kHeadBytes + kClaimBytes;
+  const uint64_t words = size_bytes < kOther ? 0 : (size_bytes - kOther) / kWordBytes;
   if (words < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a ring of messages in ", size_bytes, " bytes: it needs at least ", kHeadBytes + 2 * kWordBytes));
+    return absl::InvalidArgumentError(absl::StrCat("a ring of messages in ", size_bytes,
+                                                   " bytes: it needs at least ", kOther + 2 * kWordBytes));
   }
   return RingLayout(words);
 }
@@ -147,6 +150,38 @@ absl::StatusOr<bool> MessageRing::Receive(std::string& message) {
   return true;
 }
 
+// ---- RingClaim
+
+namespace {
+
+constexpr size_t kName = 0, kDoor = 1;
+struct ClaimStep {
+  bool writes;
+  size_t word;
+};
+constexpr ClaimStep kClaimSteps[] = {{true, kName}, {false, kDoor}, {true, kDoor}, {false, kName}};
+
+absl::Status IsUsed() {
+  return absl::FailedPreconditionError(
+      "another RemoteRing has used this ring of messages, or begins to, and a ring has one in its life: the "
+      "server has to revoke the memory, share and create a ring anew, and grant that");
+}
+
+}  // namespace
+
+std::optional<RingClaim::Step> RingClaim::Next() const {
+  if (done_ == std::size(kClaimSteps)) return std::nullopt;
+  const ClaimStep& step = kClaimSteps[done_];
+  return Step{step.writes, step.word, mine_};
+}
+
+absl::Status RingClaim::OnDone(uint64_t read) {
+  const ClaimStep& step = kClaimSteps[done_];
+  if (!step.writes && read != (step.word == kName ? mine_ : 0)) return IsUsed();
+  ++done_;
+  return absl::OkStatus();
+}
+
 // ---- RingWriter
 
 absl::Status RingWriter::OnFirstRead(absl::Span<const uint8_t> read) const {
@@ -160,19 +195,18 @@ absl::Status RingWriter::OnFirstRead(absl::Span<const uint8_t> read) const {
         absl::StrCat("the server has made a ring of ", head->words, " words, and the ticket is for ",
                      layout_.words(), ": grant exactly the memory that MessageRing::Create() got"));
   }
+  const bool is_claimed = LoadLittle64(read.data() + kFirstBytes) != 0 ||
+                          LoadLittle64(read.data() + kFirstBytes + kWordBytes) != 0;
   // No head, while a server is taking messages that another client has written, is one that is used.
   const bool is_used = head.has_value()
                            ? head->taken != 0 || LoadLittle64(read.data() + RingLayout::kHeadBytes) != 0
                            : LoadLittle64(read.data()) == layout_.words();
-  if (is_used) {
-    return absl::FailedPreconditionError(
-        "another RemoteRing has used this ring of messages, and a ring has one in its life: the server has "
-        "to revoke the memory, share and create a ring anew, and grant that");
-  }
+  if (is_used) return IsUsed();
   if (!head.has_value()) {
     return absl::FailedPreconditionError(
         "the memory is no ring of messages: the server has not called MessageRing::Create() with it");
   }
+  if (is_claimed) return IsUsed();
   return absl::OkStatus();
 }
 
@@ -246,14 +280,43 @@ RemoteRing::RemoteRing(RemoteMemory memory)
     : memory_(std::move(memory)),
       ended_(RingLayout::Of(memory_.size_bytes()).status()),
       // Unused if the memory is too small.
-      writer_(RingLayout::Of(std::max<uint64_t>(memory_.size_bytes(), 64)).value()) {}
+      writer_(RingLayout::Of(std::max<uint64_t>(memory_.size_bytes(), 64)).value()),
+      claim_(absl::Uniform<uint64_t>(absl::BitGen()) | 1) {}
 
 absl::Status RemoteRing::ReadFirst(const TimeLeft& time) {
   uint8_t first[RingWriter::kFirstReadBytes];
-  if (absl::Status read = memory_.Read(0, first, time.ForNext()).Wait(); !read.ok()) return read;
+  absl::Status read =
+      memory_
+          .Read({{0, RingWriter::kFirstBytes}, {writer_.claim_offset(), RingLayout::kClaimBytes}}, first,
+                time.ForNext())
+          .Wait();
+  if (!read.ok()) return read;
   ended_ = writer_.OnFirstRead(first);
   is_checked_ = ended_.ok();
   return ended_;
+}
+
+// Where it stops because of a READ, a later Send() goes on.
+absl::Status RemoteRing::Claim(const TimeLeft& time) {
+  while (const std::optional<RingClaim::Step> step = claim_.Next()) {
+    if (time.is_over()) {
+      return absl::DeadlineExceededError("the timeout passed before the ring was claimed: it was not sent");
+    }
+    uint8_t word[kWordBytes];
+    StoreLittle64(word, step->value);
+    const uint64_t offset = writer_.claim_offset() + step->word * kWordBytes;
+    absl::Status status = (step->writes ? memory_.Write(offset, word, time.ForNext())
+                                        : memory_.Read(offset, word, time.ForNext()))
+                              .Wait();
+    if (!status.ok() && (!step->writes || absl::IsResourceExhausted(status))) return status;
+    if (!status.ok()) {
+      return ended_ = absl::AbortedError(absl::StrCat(
+                 "the ring of messages has ended, since a WRITE that claims it failed: ", status.ToString()));
+    }
+    ended_ = claim_.OnDone(LoadLittle64(word));
+    if (!ended_.ok()) return ended_;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RemoteRing::ReadHead(const TimeLeft& time) {
@@ -275,6 +338,7 @@ absl::Status RemoteRing::Send(absl::string_view message, const RemoteOptions& op
   if (!is_checked_) {
     if (absl::Status read = ReadFirst(time); !read.ok()) return read;
   }
+  if (absl::Status claimed = Claim(time); !claimed.ok()) return claimed;
   absl::StatusOr<std::vector<RingWriter::Write>> writes = writer_.WritesOf(message);
   if (absl::IsResourceExhausted(writes.status())) {
     if (absl::Status read = ReadHead(time); !read.ok()) return read;

@@ -38,7 +38,8 @@
 // words are free again, from a READ of the head of the ring.
 //
 // One RemoteRing serves a ring in all its life: a second one does not know where the first has stopped, and
-// its Send() refuses the ring (FailedPrecondition). To go on after an end, or with another client:
+// its Send() refuses the ring (FailedPrecondition). So do both, perhaps, of two that begin at the same
+// moment; never does each of them get it (RingClaim). To go on after an end, or with another client:
 //   1. The server revokes the memory (SharedMemory::Revoke()), after which no late WRITE can arrive. It may
 //      still Receive() the messages that are there.
 //   2. It shares memory (Server::Share()), calls MessageRing::Create(), and grants that.
@@ -73,6 +74,9 @@ class RingLayout {
   static absl::StatusOr<RingLayout> Of(uint64_t size_bytes);
 
   uint64_t words() const { return words_; }
+  // Behind all words: what RingClaim needs.
+  static constexpr size_t kClaimBytes = 2 * kWordBytes;
+  uint64_t claim_offset() const { return kHeadBytes + words_ * kWordBytes; }
   // The longest message.
   uint64_t message_bytes_max() const { return (words_ - 1) * kBytesInWord; }
   // Words of a message: the first has its length.
@@ -124,6 +128,33 @@ class MessageRing {
   absl::Status broken_;
 };
 
+// How a client gets a ring for itself. Of those that begin at the same moment at most one does; perhaps none.
+// (It is the splitter of Lamport's fast mutual exclusion.) Each step is a WRITE or a READ of one of two
+// words, which are 0 at first, and begins when the one before is complete:
+//   name := mine; if door != 0: lost; door := mine; if name != mine: lost
+// Say two get it, and B writes `name` last. A has found its name behind its WRITE of `door`, so before B has
+// written `name`; then B finds the door shut.
+class RingClaim {
+ public:
+  struct Step {
+    bool writes = false;
+    size_t word = 0;  // Of the two.
+    uint64_t value = 0;
+  };
+
+  // `mine`: a number that no other client has; not 0.
+  explicit RingClaim(uint64_t mine) : mine_(mine) {}
+
+  // What to do next; nullopt: the ring is this client's.
+  std::optional<Step> Next() const;
+  // It is done. `read`: what a READ has returned. FailedPrecondition: another client has begun.
+  absl::Status OnDone(uint64_t read);
+
+ private:
+  uint64_t mine_;
+  size_t done_ = 0;  // Steps.
+};
+
 // What a client writes, and where. RemoteRing does the WRITEs and READs.
 class RingWriter {
  public:
@@ -138,9 +169,13 @@ class RingWriter {
   // The position up to which the server has taken words, as far as OnHead() knows.
   uint64_t taken() const { return taken_; }
 
-  // The first READ of this writer, at offset 0, has returned these kFirstReadBytes: the head, and the first
-  // word. FailedPrecondition: no ring of this size is there, or one that was written to already.
-  static constexpr size_t kFirstReadBytes = RingLayout::kHeadBytes + RingLayout::kWordBytes;
+  // Where RingClaim has its words.
+  uint64_t claim_offset() const { return layout_.claim_offset(); }
+  // The first READ of this writer has returned these kFirstReadBytes: the head and the first word, at offset
+  // 0, then the words of RingClaim. FailedPrecondition: no ring of this size is there, or one that another
+  // client has begun with.
+  static constexpr size_t kFirstBytes = RingLayout::kHeadBytes + RingLayout::kWordBytes;
+  static constexpr size_t kFirstReadBytes = kFirstBytes + RingLayout::kClaimBytes;
   absl::Status OnFirstRead(absl::Span<const uint8_t> read) const;
 
   // The WRITEs of the next message: one, or two at the end of the ring, in any order. ResourceExhausted: the
@@ -166,8 +201,9 @@ class RemoteRing {
   // `memory`: a ticket with READ and WRITE for all of what the server has made a ring.
   explicit RemoteRing(RemoteMemory memory);
 
-  // The timeout is for all READs and WRITEs of the call together. The first Send() READs the head; later ones
-  // do so if the ring seems full, up to 16 times if the server keeps changing it.
+  // The timeout is for all READs and WRITEs of the call together. The first Send() READs the head, and claims
+  // the ring, in five round trips; later ones READ it if the ring seems full, up to 16 times if the server
+  // keeps changing it.
   //
   // OK: the WRITE is complete. Over TCP, InfiniBand or RoCE the message is in the server's memory; over iWARP
   // it may yet be lost (see the top).
@@ -179,16 +215,17 @@ class RemoteRing {
   absl::Status Send(absl::string_view message, const RemoteOptions& options = {});
 
   // Not OK: the ring has ended for this client, and each Send() returns this. The top says how to go on.
-  // Aborted: a WRITE failed. The message may be there or not, and the WRITE could still arrive, on top of a
-  // later message. The text has the cause. FailedPrecondition: the memory is no ring of this size, or one
-  // that another RemoteRing has used. DataLoss: the head has what no server writes. InvalidArgument: the
-  // memory is too small.
+  // Aborted: a WRITE failed, of a message or of the claim. The message may be there or not, and the WRITE
+  // could still arrive, on top of a later message. The text has the cause. FailedPrecondition: the memory is
+  // no ring of this size, or one that another RemoteRing has used, or begins with at this moment. DataLoss:
+  // the head has what no server writes. InvalidArgument: the memory is too small.
   const absl::Status& ended() const { return ended_; }
 
  private:
   class TimeLeft;
 
   absl::Status ReadFirst(const TimeLeft& time);
+  absl::Status Claim(const TimeLeft& time);
   absl::Status ReadHead(const TimeLeft& time);
   absl::Status Post(const std::vector<RingWriter::Write>& writes, uint64_t message_bytes,
                     const TimeLeft& time);
@@ -197,6 +234,7 @@ class RemoteRing {
   absl::Status ended_;
   RingWriter writer_;
   bool is_checked_ = false;  // The first READ has shown a ring that is new.
+  RingClaim claim_;
 };
 
 }  // namespace hawser

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,7 +109,7 @@ TEST(MessageRingTest, MessagesArriveWholeInWhateverOrderBytesDo) {
   bool was_full = false, was_in_part = false;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     sim::Dice dice(seed);
-    Memory memory(8 * static_cast<size_t>(dice.Between(6, 40)), 0x5a5a5a5a5a5a5a5a);
+    Memory memory(8 * static_cast<size_t>(dice.Between(8, 42)), 0x5a5a5a5a5a5a5a5a);
     const absl::Span<uint8_t> bytes = memory.bytes();
     absl::StatusOr<MessageRing> ring = MessageRing::Create(bytes);
     ASSERT_THAT(ring.status(), IsOk());
@@ -175,7 +176,7 @@ TEST(MessageRingTest, AByteBehindAMessageDoesNotProveItsArrival) {
 }
 
 TEST(MessageRingTest, AHeadThatIsAMixtureGivesNoRoom) {
-  RingWriter writer(*RingLayout::Of(64));  // Of 5 words.
+  RingWriter writer(*RingLayout::Of(80));  // Of 5 words.
   Add(writer, std::string(28, 'x'));
   EXPECT_THAT(writer.WritesOf("y").status(), HasCode(absl::StatusCode::kResourceExhausted));
   std::vector<uint8_t> head = BytesOf({5, 0});
@@ -240,14 +241,14 @@ TEST(MessageRingTest, AHeadWhoseBytesAreReadAtAnyTimeIsNoOther) {
 }
 
 TEST(MessageRingTest, AServerThatTookWhatWasNotWrittenIsBroken) {
-  RingWriter writer(*RingLayout::Of(64));
+  RingWriter writer(*RingLayout::Of(80));
   EXPECT_THAT(writer.OnHead(BytesOf({5, 1})), HasCode(absl::StatusCode::kDataLoss));
   EXPECT_THAT(writer.OnHead(BytesOf({6, 0})), HasCode(absl::StatusCode::kDataLoss));
   EXPECT_THAT(writer.OnHead(BytesOf({5, 0})), IsOk());
 }
 
 TEST(MessageRingTest, AHeadOfAnotherSizeIsRefused) {
-  RingWriter writer(*RingLayout::Of(64));
+  RingWriter writer(*RingLayout::Of(80));
   std::vector<uint8_t> head = BytesOf({5, 0});
   head.push_back(0);
   EXPECT_THAT(writer.OnHead(head), HasCode(absl::StatusCode::kInvalidArgument));
@@ -259,26 +260,90 @@ TEST(MessageRingTest, TheFirstReadShowsWhetherTheRingIsNew) {
   Memory memory(128);
   const RingLayout layout = *RingLayout::Of(128);
   const RingWriter second(layout);
-  const absl::Span<uint8_t> first = memory.bytes().first(RingWriter::kFirstReadBytes);
-  EXPECT_THAT(second.OnFirstRead(first), HasCode(absl::StatusCode::kFailedPrecondition));  // No ring.
+  const auto first = [&] {
+    std::vector<uint8_t> read(memory.bytes().begin(), memory.bytes().begin() + RingWriter::kFirstBytes);
+    const auto claim = memory.bytes().subspan(layout.claim_offset(), RingLayout::kClaimBytes);
+    read.insert(read.end(), claim.begin(), claim.end());
+    return read;
+  };
+  EXPECT_THAT(second.OnFirstRead(first()), HasCode(absl::StatusCode::kFailedPrecondition));  // No ring.
   absl::StatusOr<MessageRing> ring = MessageRing::Create(memory.bytes());
   ASSERT_THAT(ring.status(), IsOk());
-  EXPECT_THAT(second.OnFirstRead(first), IsOk());
-  EXPECT_THAT(RingWriter(*RingLayout::Of(120)).OnFirstRead(first),
+  EXPECT_THAT(second.OnFirstRead(first()), IsOk());
+  EXPECT_THAT(RingWriter(*RingLayout::Of(120)).OnFirstRead(first()),
               HasCode(absl::StatusCode::kFailedPrecondition));
+  for (const uint64_t word : {layout.claim_offset(), layout.claim_offset() + 8}) {
+    memory.bytes()[word + 3] = 1;  // Another client claims it.
+    EXPECT_THAT(second.OnFirstRead(first()), HasCode(absl::StatusCode::kFailedPrecondition));
+    memory.bytes()[word + 3] = 0;
+  }
   RingWriter writer(layout);
   const std::vector<Write> writes = Add(writer, "a message");
   // One byte of it, the last of the length, which is 0 but for the tag.
   memory.bytes()[writes[0].offset + 7] = writes[0].bytes[7];
-  EXPECT_THAT(second.OnFirstRead(first), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(second.OnFirstRead(first()), HasCode(absl::StatusCode::kFailedPrecondition));
   Deliver(writes, memory.bytes());
   std::string message;
   ASSERT_TRUE(ring->Receive(message).value_or(false));
-  EXPECT_THAT(second.OnFirstRead(first), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(second.OnFirstRead(first()), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+// What clients do that claim one ring, in each order that their steps may have.
+class Claims {
+ public:
+  explicit Claims(size_t clients) : claims_(clients) {
+    for (size_t i = 0; i < clients; ++i) claims_[i].emplace(i + 1);
+  }
+
+  bool CanStep(size_t client) const {
+    return claims_[client].has_value() && claims_[client]->Next().has_value();
+  }
+  void Step(size_t client) {
+    const RingClaim::Step step = *claims_[client]->Next();
+    if (step.writes) words_[step.word] = step.value;
+    // One that has lost does nothing any more.
+    if (!claims_[client]->OnDone(words_[step.word]).ok()) claims_[client].reset();
+  }
+  int winners() const {
+    return static_cast<int>(std::count_if(claims_.begin(), claims_.end(), [](const auto& claim) {
+      return claim.has_value() && !claim->Next().has_value();
+    }));
+  }
+  // After each order of the steps that are left.
+  static int MostWinners(const Claims& before) {
+    int most = 0;
+    bool any = false;
+    for (size_t i = 0; i < before.claims_.size(); ++i) {
+      if (!before.CanStep(i)) continue;
+      any = true;
+      Claims after = before;
+      after.Step(i);
+      most = std::max(most, MostWinners(after));
+    }
+    return any ? most : before.winners();
+  }
+
+ private:
+  std::vector<std::optional<RingClaim>> claims_;
+  uint64_t words_[2] = {};
+};
+
+TEST(MessageRingTest, OfClientsThatBeginAtOnceOneAtMostGetsTheRing) {
+  EXPECT_EQ(Claims::MostWinners(Claims(1)), 1);
+  EXPECT_EQ(Claims::MostWinners(Claims(2)), 1);
+  EXPECT_EQ(Claims::MostWinners(Claims(3)), 1);
+}
+
+TEST(MessageRingTest, AClientThatIsAloneGetsTheRing) {
+  Claims claims(2);
+  while (claims.CanStep(0)) claims.Step(0);
+  EXPECT_EQ(claims.winners(), 1);
+  while (claims.CanStep(1)) claims.Step(1);
+  EXPECT_EQ(claims.winners(), 1);
 }
 
 TEST(MessageRingTest, AMessageThatCannotBeEndsTheRing) {
-  Memory memory(64);
+  Memory memory(80);
   const absl::Span<uint8_t> bytes = memory.bytes();
   absl::StatusOr<MessageRing> ring = MessageRing::Create(bytes);
   ASSERT_THAT(ring.status(), IsOk());
@@ -339,9 +404,9 @@ TEST(MessageRingTest, APollGoesOnWhereTheLastOneStopped) {
 TEST(MessageRingTest, MemoryThatIsTooSmallOrAskewIsRefused) {
   Memory memory(64);
   uint8_t* const bytes = memory.bytes().data();
-  EXPECT_THAT(MessageRing::Create({bytes, 39}).status(), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(MessageRing::Create({bytes + 1, 48}).status(), HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(MessageRing::Create({bytes, 40}).status(), IsOk());
+  EXPECT_THAT(MessageRing::Create({bytes, 55}).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(MessageRing::Create({bytes + 1, 56}).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(MessageRing::Create({bytes, 56}).status(), IsOk());
 }
 
 }  // namespace

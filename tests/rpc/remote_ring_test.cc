@@ -1,10 +1,12 @@
 // A ring of messages that a client WRITEs over a connection, and the server polls.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -159,6 +161,28 @@ TEST_F(RemoteRingTest, AUsedRingIsRefused) {
   EXPECT_EQ(Next(), "two");
 }
 
+// Both may lose; never do both get it.
+TEST_F(RemoteRingTest, OfTwoThatBeginAtOnceOneAtMostSends) {
+  Connect();
+  for (int round = 0; round < 20; ++round) {
+    ShareRing(1024);
+    std::vector<RemoteRing> rings;
+    for (int i = 0; i < 2; ++i) rings.push_back(Reach());
+    std::atomic<int> sent{0}, refused{0};
+    std::vector<std::thread> clients;
+    for (RemoteRing& ring : rings) {
+      clients.emplace_back([&] {
+        const absl::Status status = ring.Send("mine");
+        if (status.ok()) ++sent;
+        if (absl::IsFailedPrecondition(status)) ++refused;
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    EXPECT_LE(sent, 1);
+    EXPECT_EQ(sent + refused, 2);
+  }
+}
+
 TEST_F(RemoteRingTest, AGrantOfAPartOfTheRingIsRefused) {
   ShareRing(1024);
   Connect();
@@ -176,7 +200,7 @@ TEST_F(RemoteRingTest, MemoryThatIsNoRingIsRefused) {
 }
 
 TEST_F(RemoteRingTest, AHeadThatNoServerWritesEndsIt) {
-  ShareRing(64);
+  ShareRing(80);
   Connect();
   RemoteRing remote = Reach();
   ASSERT_THAT(remote.Send(std::string(28, 'x')), IsOk());
@@ -191,7 +215,7 @@ TEST_F(RemoteRingTest, AHeadThatNoServerWritesEndsIt) {
 }
 
 TEST_F(RemoteRingTest, AHeadThatNeverIsWholeLeavesTheRingFull) {
-  ShareRing(64);
+  ShareRing(80);
   Connect();
   RemoteRing remote = Reach();
   ASSERT_THAT(remote.Send(std::string(28, 'x')), IsOk());
