@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
@@ -56,6 +57,50 @@ absl::string_view Describe(CompletionStatus status) {
       return "IBV_WC_WR_FLUSH_ERR (an earlier error, or Disconnect(), ended the queue pair)";
   }
   return "unknown completion status";
+}
+
+absl::Status CheckRange(const MemoryRange& range) {
+  const auto address = reinterpret_cast<uintptr_t>(range.address);
+  if (address == 0 || range.length_bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("register memory: ", range.length_bytes, " bytes at ",
+                                                   address == 0 ? "no address" : "an address",
+                                                   ": there is no memory"));
+  }
+  if (range.length_bytes - 1 > UINTPTR_MAX - address) {
+    return absl::InvalidArgumentError(absl::StrCat("register memory: ", range.length_bytes,
+                                                   " bytes reach beyond the end of the address space"));
+  }
+  if (range.kind > MemoryRange::Kind::kOnDemand) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register memory: there is no kind ", static_cast<int>(range.kind)));
+  }
+  if (range.kind != MemoryRange::Kind::kDmabuf) return absl::OkStatus();
+  if (range.dmabuf_fd < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register memory: ", range.dmabuf_fd, " is no file descriptor of a dma-buf"));
+  }
+  if (range.length_bytes > UINT64_MAX - range.dmabuf_offset) {
+    return absl::InvalidArgumentError(absl::StrCat("register memory: ", range.length_bytes,
+                                                   " bytes at offset ", range.dmabuf_offset,
+                                                   " of a dma-buf: no dma-buf is so large"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<MemoryRegion>> Fabric::RegisterRange(const MemoryRange& range) {
+  if (absl::Status status = CheckRange(range); !status.ok()) return status;
+  if (range.kind == MemoryRange::Kind::kDmabuf) {
+    return absl::UnimplementedError(
+        absl::StrCat("register memory of a dma-buf: over ", scheme(),
+                     ":// the processor copies every byte. If the dma-buf can be mapped, map it and "
+                     "register the mapping as host memory; else use rdma://"));
+  }
+  if (!range.cpu_visible) {
+    return absl::UnimplementedError(
+        absl::StrCat("register memory that the processor does not see: over ", scheme(),
+                     ":// the processor copies every byte. Use rdma://, or memory of the host"));
+  }
+  return Register(range.address, range.length_bytes);
 }
 
 absl::Status CheckGrant(const Sge& range, QueuePair::Access access, Atomics atomics) {

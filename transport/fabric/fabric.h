@@ -154,6 +154,28 @@ class MemoryRegion {
   virtual uint32_t lkey() const = 0;
 };
 
+// Memory of a program, for Fabric::RegisterRange().
+struct MemoryRange {
+  enum class Kind : uint8_t {
+    kHost,      // Mapped in this process. Where the device pins, all of it is pinned.
+    kDmabuf,    // Of a dma-buf, which another device may own: a GPU, an NVMe controller.
+    kOnDemand,  // Mapped in this process. Nothing is pinned: the device takes page faults.
+  };
+
+  Kind kind = Kind::kHost;
+  // The processor may read and write it. Otherwise only a device may: `address` names it in work requests,
+  // and nothing but a NIC accesses it.
+  bool cpu_visible = true;
+  uint8_t* address = nullptr;
+  uint64_t length_bytes = 0;
+  // kDmabuf: the memory begins `dmabuf_offset` bytes behind the beginning of this dma-buf.
+  int dmabuf_fd = -1;
+  uint64_t dmabuf_offset = 0;
+};
+
+// InvalidArgument: no address, no bytes, an end that wraps, or a dma-buf that is no file descriptor.
+absl::Status CheckRange(const MemoryRange& range);
+
 // CLOCK_MONOTONIC, in nanoseconds.
 int64_t MonotonicNs();
 
@@ -540,6 +562,13 @@ class Fabric {
   // Registers [address, address + length_bytes) for local use. Slow: 16 us + 0.06 ns/B on mlx5 (the model in
   // UCX's ib_md.c), so slabs are registered, not messages.
   virtual absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) = 0;
+
+  // The same for memory of any kind, for the local sges of READs and WRITEs only: nothing of it is granted
+  // (QueuePair::Grant()). A dma-buf's file descriptor is duplicated, so the caller may close its own.
+  // InvalidArgument: CheckRange() refuses it. Unimplemented: the fabric or the device cannot use
+  // this kind; the text says why.
+  // By default: what a fabric in software can do. It copies with the processor, and pins nothing.
+  virtual absl::StatusOr<std::unique_ptr<MemoryRegion>> RegisterRange(const MemoryRange& range);
 
   // `depth`: most completions that can wait, over all queue pairs on it.
   virtual absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) = 0;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,6 +98,9 @@ class ExecutingVerbs::Device {
     uint64_t length = 0;
     unsigned int access = 0;
     const Qp* only = nullptr;  // A window's.
+    // A dma-buf's: the device's own mapping, and where in it the range begins.
+    uint8_t* mapped = nullptr;
+    uint64_t mapped_offset = 0;
   };
   struct Event {
     rdma_cm_event verbs = {};
@@ -119,6 +123,9 @@ class ExecutingVerbs::Device {
   static int PollCq(ibv_cq* cq, int max, ibv_wc* out);
   static int Arm(ibv_cq* cq, int solicited_only);
   static ibv_mr* RegisterMemory(ibv_pd* pd, void* address, size_t length, int access);
+  static ibv_mr* RegisterDmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                int access);
+  static int QueryOnDemand(ibv_context* context, ibv_odp_caps* caps);
   static int DeregisterMemory(ibv_mr* mr);
   static ibv_mw* AllocateWindow(ibv_pd* pd, ibv_mw_type type);
   static int DeallocateWindow(ibv_mw* window);
@@ -135,6 +142,8 @@ class ExecutingVerbs::Device {
   ibv_wc_status Atomic(Qp& qp, const ibv_send_wr& wr);
   bool Allowed(const Qp& owner, uint32_t rkey, uint64_t address, uint64_t length, unsigned int access) const;
   void CheckLocal(const ibv_sge& sge, unsigned int access) const;
+  // Where the device accesses it. `inlined`: it is not registered.
+  uint8_t* Local(const ibv_sge& sge, bool inlined = false) const;
   void End(Qp& qp);
   void Complete(Qp& qp, ibv_cq* cq, const ibv_wc& wc);
   void CompleteReceive(Qp& qp, ibv_wc_status status, uint32_t byte_len, uint32_t invalidated = 0);
@@ -153,6 +162,8 @@ class ExecutingVerbs::Device {
   ibv_pd pd_ = {};
   ibv_device_attr attr_ = {};
   const bool iwarp_;
+  const bool dmabufs_;
+  const bool on_demand_;
   std::map<uint32_t, std::unique_ptr<Qp>> queue_pairs_;  // By number, which grows.
   std::map<ibv_cq*, std::unique_ptr<Cq>> completion_queues_;
   std::map<ibv_comp_channel*, std::deque<ibv_cq*>> cq_events_;
@@ -215,6 +226,12 @@ void ExecutingVerbs::Device::CheckLocal(const ibv_sge& sge, unsigned int access)
                "lkey ", sge.lkey, " does not reach ", sge.length, " bytes");
 }
 
+uint8_t* ExecutingVerbs::Device::Local(const ibv_sge& sge, bool inlined) const {
+  const auto at = inlined ? ranges_.end() : ranges_.find(sge.lkey);
+  if (at == ranges_.end() || at->second.mapped == nullptr) return reinterpret_cast<uint8_t*>(sge.addr);
+  return at->second.mapped + at->second.mapped_offset + (sge.addr - at->second.address);
+}
+
 bool ExecutingVerbs::Device::Allowed(const Qp& owner, uint32_t rkey, uint64_t address, uint64_t length,
                                      unsigned int access) const {
   const auto at = ranges_.find(rkey);
@@ -246,9 +263,9 @@ ibv_wc_status ExecutingVerbs::Device::Send(Qp& qp, const ibv_send_wr& wr) {
     return IBV_WC_REM_INV_REQ_ERR;
   }
   CheckLocal(into, IBV_ACCESS_LOCAL_WRITE);
-  auto* out = reinterpret_cast<uint8_t*>(into.addr);
+  uint8_t* out = Local(into);
   for (int i = 0; i < wr.num_sge; ++i) {
-    std::memcpy(out, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
+    std::memcpy(out, Local(wr.sg_list[i], (wr.send_flags & IBV_SEND_INLINE) != 0), wr.sg_list[i].length);
     out += wr.sg_list[i].length;
   }
   if (invalidates) Invalidate(wr.invalidate_rkey);
@@ -270,7 +287,7 @@ ibv_wc_status ExecutingVerbs::Device::Transfer(Qp& qp, const ibv_send_wr& wr) {
   }
   uint64_t remote = wr.wr.rdma.remote_addr;
   for (int i = 0; i < wr.num_sge; ++i) {
-    auto* const here = reinterpret_cast<uint8_t*>(wr.sg_list[i].addr);
+    uint8_t* const here = Local(wr.sg_list[i], (wr.send_flags & IBV_SEND_INLINE) != 0);
     auto* const there = reinterpret_cast<uint8_t*>(remote);
     std::memcpy(read ? here : there, read ? there : here, wr.sg_list[i].length);
     remote += wr.sg_list[i].length;
@@ -301,7 +318,7 @@ ibv_wc_status ExecutingVerbs::Device::Atomic(Qp& qp, const ibv_send_wr& wr) {
   } else if (before == atomic.compare_add) {
     *word = atomic.swap;
   }
-  std::memcpy(reinterpret_cast<void*>(wr.sg_list->addr), &before, kBytes);
+  std::memcpy(Local(*wr.sg_list), &before, kBytes);
   return IBV_WC_SUCCESS;
 }
 
@@ -421,6 +438,10 @@ ibv_mr* ExecutingVerbs::Device::RegisterMemory(ibv_pd* pd, void* address, size_t
   Device& device = Here();
   constexpr int kChanges = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   HAWSER_CHECK((access & kChanges) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0, "access ", access);
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0 && !device.on_demand_) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   const std::lock_guard<std::mutex> lock(device.mutex_);
   auto* const mr = new ibv_mr{};
   *mr = {.context = pd->context, .pd = pd, .addr = address, .length = length};
@@ -429,10 +450,46 @@ ibv_mr* ExecutingVerbs::Device::RegisterMemory(ibv_pd* pd, void* address, size_t
   return mr;
 }
 
+ibv_mr* ExecutingVerbs::Device::RegisterDmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                               int fd, int access) {
+  Device& device = Here();
+  if (!device.dmabufs_) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  HAWSER_CHECK((iova - offset) % page_bytes == 0, "a dma-buf at another place of a page: ", offset);
+  const uint64_t in_page = offset % page_bytes;
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (size < 0 || offset + length > static_cast<uint64_t>(size)) {
+    errno = size < 0 ? EBADF : EINVAL;
+    return nullptr;
+  }
+  void* const mapped = mmap(nullptr, in_page + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                            static_cast<off_t>(offset - in_page));
+  if (mapped == MAP_FAILED) return nullptr;
+  ibv_mr* const mr = RegisterMemory(pd, reinterpret_cast<void*>(iova), length, access);
+  const std::lock_guard<std::mutex> lock(device.mutex_);
+  Range& range = device.ranges_[mr->lkey];
+  range.mapped = static_cast<uint8_t*>(mapped);
+  range.mapped_offset = in_page;
+  return mr;
+}
+
+int ExecutingVerbs::Device::QueryOnDemand(ibv_context*, ibv_odp_caps* caps) {
+  *caps = {};
+  if (!Here().on_demand_) return 0;
+  caps->general_caps = IBV_ODP_SUPPORT;
+  caps->per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  return 0;
+}
+
 int ExecutingVerbs::Device::DeregisterMemory(ibv_mr* mr) {
   Command();
   Device& device = Here();
   const std::lock_guard<std::mutex> lock(device.mutex_);
+  const Range& range = device.ranges_.at(mr->lkey);
+  if (range.mapped != nullptr) munmap(range.mapped, range.mapped_offset + range.length);
   device.ranges_.erase(mr->lkey);
   delete mr;
   return 0;
@@ -562,6 +619,8 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
   library.ibv_dealloc_pd = [](ibv_pd*) { return 0; };
   library.ibv_reg_mr = RegisterMemory;
   library.ibv_dereg_mr = DeregisterMemory;
+  library.ibv_reg_dmabuf_mr = RegisterDmabuf;
+  library.query_on_demand = QueryOnDemand;
   library.ibv_create_qp = CreateQp;
   library.ibv_modify_qp = ModifyQp;
   library.ibv_destroy_qp = DestroyQp;
@@ -804,7 +863,8 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
 
 // --- Making it
 
-ExecutingVerbs::Device::Device(const Options& options) : iwarp_(options.iwarp) {
+ExecutingVerbs::Device::Device(const Options& options)
+    : iwarp_(options.iwarp), dmabufs_(options.dmabufs), on_demand_(options.on_demand) {
   HAWSER_CHECK(std::exchange(here_, this) == nullptr, "there is another ExecutingVerbs");
   std::strcpy(device_.name, "fake0");
   device_.transport_type = options.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;

@@ -27,6 +27,10 @@ class ExecutingVerbs {
     // pair that the program has moved to IBV_QPS_ERR takes none, and what a READ fills must be registered for
     // REMOTE_WRITE.
     bool iwarp = false;
+    // The driver takes dma-bufs. A file that can be mapped is one here: the device maps it by itself, and
+    // accesses that mapping, whatever is mapped at the address that work requests name.
+    bool dmabufs = true;
+    bool on_demand = true;  // Memory that is registered with IBV_ACCESS_ON_DEMAND.
   };
 
   // What a device was asked for.

@@ -1,7 +1,12 @@
 // READs and WRITEs, and the grants that they need.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -13,6 +18,8 @@
 
 namespace hawser::fabric {
 namespace {
+
+using ::testing::HasSubstr;
 
 class AccessContractTest : public FabricContract {};
 HAWSER_INSTANTIATE(AccessContractTest, FabricsUnderTest());
@@ -40,6 +47,48 @@ TEST_P(AccessContractTest, AReadBringsExactlyTheBytesAskedFor) {
     ASSERT_EQ(a.memory()[6], before);
     ASSERT_EQ(a.memory()[7 + length], after);
   }
+}
+
+TEST_P(AccessContractTest, MemoryOfAnyKindIsARegionOrRefusedWithTheReason) {
+  using Kind = MemoryRange::Kind;
+  auto [a, b] = world_.Connect();
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<uint8_t> memory(2 * page_bytes);
+  for (const Kind kind : {Kind::kHost, Kind::kOnDemand}) {
+    const absl::StatusOr<std::unique_ptr<MemoryRegion>> region = world_.fabric().RegisterRange(
+        {.kind = kind, .address = memory.data(), .length_bytes = memory.size()});
+    if (kind == Kind::kOnDemand && absl::IsUnimplemented(region.status())) {
+      EXPECT_THAT(std::string(region.status().message()), HasSubstr("register memory on demand"));
+      continue;
+    }
+    ASSERT_THAT(region.status(), IsOk());
+    FillPattern(b, 5, 100);
+    std::fill(memory.begin(), memory.end(), 'k');
+    const Granted granted = b.Grant(b.At(0, 100), QueuePair::Access::kRead);
+    ASSERT_THAT(a.Read(7, {memory.data() + 10, 100, (*region)->lkey()}, granted), IsOk());
+    const size_t done = a.sends.size();
+    HAWSER_UNTIL(world_, a.sends.size() == done + 1);
+    EXPECT_THAT(a.sends.back(), CompletionIs(7, kSuccess));
+    EXPECT_TRUE(std::equal(memory.begin() + 10, memory.begin() + 110, b.At(0, 100).address));
+    EXPECT_EQ(memory[9], 'k');
+    EXPECT_EQ(memory[110], 'k');
+    EXPECT_THAT(a.Send(8, {memory.data() + 1, static_cast<uint32_t>(memory.size()), (*region)->lkey()}),
+                HasCode(absl::StatusCode::kInvalidArgument));
+  }
+  // A file that is no dma-buf: the fabric knows none, or the kernel does not take it.
+  const int fd = memfd_create("no dma-buf", MFD_CLOEXEC);
+  const absl::Status dmabuf = world_.fabric()
+                                  .RegisterRange({.kind = Kind::kDmabuf,
+                                                  .address = memory.data(),
+                                                  .length_bytes = 1,
+                                                  .dmabuf_fd = fd,
+                                                  .dmabuf_offset = page_bytes + 1})
+                                  .status();
+  close(fd);
+  EXPECT_FALSE(dmabuf.ok());
+  EXPECT_FALSE(dmabuf.message().empty());
+  EXPECT_THAT(world_.fabric().RegisterRange({.address = memory.data()}).status(),
+              HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_P(ScatteringReadTest, AReadScattersOverItsSegments) {

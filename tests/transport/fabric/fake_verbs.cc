@@ -89,6 +89,17 @@ struct FakeCalls {
     fake->memory_regions.insert(mr);
     return mr;
   }
+  static ibv_mr* RegDmabufMr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+    if (Fails("ibv_reg_dmabuf_mr")) return nullptr;
+    fake->dmabufs.push_back({offset, length, iova, fd, access});
+    return RegMr(pd, reinterpret_cast<void*>(iova), length, access);
+  }
+  static int QueryOnDemand(ibv_context*, ibv_odp_caps* caps) {
+    if (Fails("ibv_query_device_ex")) return errno;
+    if (fake->on_demand != 0) caps->general_caps = IBV_ODP_SUPPORT;
+    caps->per_transport_caps.rc_odp_caps = fake->on_demand;
+    return 0;
+  }
   static int DeregMr(ibv_mr* mr) {
     if (Fails("ibv_dereg_mr")) return errno;
     for (const auto& [window, to] : fake->bound_) {
@@ -567,6 +578,8 @@ FakeVerbs::FakeVerbs(const Options& options) : options_(options) {
               .ibv_set_ece = FakeCalls::SetEce,
               .rdma_set_local_ece = FakeCalls::SetLocalEce,
               .rdma_get_remote_ece = FakeCalls::GetRemoteEce,
+              .ibv_reg_dmabuf_mr = FakeCalls::RegDmabufMr,
+              .query_on_demand = FakeCalls::QueryOnDemand,
               .root = options_.root.c_str(),
               .executor = this};
 }

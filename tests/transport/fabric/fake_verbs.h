@@ -72,6 +72,18 @@ class FakeVerbs : private VerbsExecutor {
 
   const VerbsLibrary& library() const { return library_; }
 
+  // A dma-buf as it was registered.
+  struct Dmabuf {
+    uint64_t offset;
+    size_t length_bytes;
+    uint64_t iova;
+    int fd;
+    int access;
+  };
+  std::vector<Dmabuf> dmabufs;
+  // What the device takes page faults of: of rc_odp_caps. 0: it says that it has none of it.
+  uint32_t on_demand = 0;
+
   // A work request as it was posted, with its sges.
   struct Send {
     ibv_send_wr wr;

@@ -164,6 +164,19 @@ absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int 
   return VerbsError(what, absl::StrCat("ibv_reg_mr() of ", length_bytes, " bytes"), error);
 }
 
+absl::Status DmabufError(absl::string_view what, int error) {
+  constexpr absl::string_view kCall = "ibv_reg_dmabuf_mr()";
+  if (error == EOPNOTSUPP || error == ENOSYS) {
+    const absl::Status status = VerbsError(what, kCall, error, "the driver of the device takes no dma-bufs");
+    return absl::UnimplementedError(status.message());
+  }
+  if (error == EINVAL || error == EBADF) {
+    return VerbsError(what, kCall, error,
+                      "the file descriptor is not that of a dma-buf, or the range is beyond its end");
+  }
+  return VerbsError(what, kCall, error);
+}
+
 absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status) {
   const int error = std::abs(status);
   return absl::UnavailableError(

@@ -31,6 +31,9 @@ absl::Status CompletionQueueError(absl::string_view call, int error);
 // ibv_reg_mr() of `length_bytes` failed. Knows about the memlock limit and children after fork().
 absl::Status RegistrationError(absl::string_view what, size_t length_bytes, int error);
 
+// ibv_reg_dmabuf_mr() failed. Unimplemented: the driver of the device has no dma-bufs.
+absl::Status DmabufError(absl::string_view what, int error);
+
 // Connecting to, or accepting, `peer` ended with this event of the connection manager, which is not
 // RDMA_CM_EVENT_REJECTED: Unavailable.
 absl::Status ConnectError(absl::string_view what, rdma_cm_event_type event, int status);

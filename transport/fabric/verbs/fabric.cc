@@ -40,7 +40,10 @@ class VerbsFabric final : public Fabric {
   }
 
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes) override {
-    return memory_.Register(address, length_bytes);
+    return memory_.Register({.address = address, .length_bytes = length_bytes}, /*for_peers=*/true);
+  }
+  absl::StatusOr<std::unique_ptr<MemoryRegion>> RegisterRange(const MemoryRange& range) override {
+    return memory_.Register(range, /*for_peers=*/false);
   }
 
   absl::StatusOr<std::unique_ptr<CompletionQueue>> CreateCompletionQueue(uint32_t depth) override {

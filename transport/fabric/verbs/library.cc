@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cerrno>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -14,6 +16,17 @@ absl::Status NotThere(const char* library) {
                                           "): ", why != nullptr ? why : "unknown error",
                                           ": install rdma-core (Debian: libibverbs1, librdmacm1 and "
                                           "ibverbs-providers), or use tcp://"));
+}
+
+// ibv_query_device_ex() of verbs.h without its way out for old providers, which calls ibv_query_device() by
+// its name.
+int QueryOnDemand(ibv_context* context, ibv_odp_caps* caps) {
+  verbs_context* const extended = verbs_get_ctx_op(context, query_device_ex);
+  if (extended == nullptr) return EOPNOTSUPP;
+  ibv_device_attr_ex attr = {};
+  const int error = extended->query_device_ex(context, nullptr, &attr, sizeof(attr));
+  if (error == 0) *caps = attr.odp_caps;
+  return error;
 }
 
 // Functions of the library that was loaded last: a table has functions, no state.
@@ -56,6 +69,9 @@ absl::StatusOr<VerbsLibrary> VerbsLibrary::LoadFrom(const char* ibverbs, const c
                                             " have no ", missing,
                                             "(): they are older than rdma-core 23; upgrade rdma-core"));
   }
+  library.ibv_reg_dmabuf_mr =
+      reinterpret_cast<decltype(library.ibv_reg_dmabuf_mr)>(dlsym(verbs, "ibv_reg_dmabuf_mr"));
+  library.query_on_demand = QueryOnDemand;
   plain_reg_mr = library.ibv_reg_mr;
   extended_reg_mr = reinterpret_cast<decltype(extended_reg_mr)>(dlsym(verbs, "ibv_reg_mr_iova2"));
   library.ibv_reg_mr = [](ibv_pd* pd, void* address, size_t length_bytes, int access) {

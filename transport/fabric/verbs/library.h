@@ -87,6 +87,14 @@ struct VerbsLibrary {
   HAWSER_RDMACM_OPTIONAL_FUNCTIONS(HAWSER_DECLARE)
 #undef HAWSER_DECLARE
 
+  // Null: the library is older than rdma-core 34, whose header declares this one.
+  ibv_mr* (*ibv_reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length_bytes, uint64_t iova, int fd,
+                               int access) = nullptr;
+  // What the device can do with memory that is registered on demand, as ibv_query_device_ex() says it, which
+  // is an inline function of verbs.h. Returns 0 or an errno, EOPNOTSUPP if the provider cannot say. Null: as
+  // that.
+  int (*query_on_demand)(ibv_context* context, ibv_odp_caps* caps) = nullptr;
+
   // The folder in which /sys and /dev are looked for when a device is not listed; a test makes up others.
   const char* root = "";
 

@@ -1,8 +1,13 @@
 #include "hawser/transport/fabric/verbs/memory.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/describe_errno.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 
 namespace hawser::fabric {
@@ -27,9 +32,11 @@ int AccessOf(GrantKind grants) {
 
 class VerbsMemory::Region final : public MemoryRegion {
  public:
-  Region(VerbsMemory& memory, uint32_t lkey, uint8_t* address, size_t length_bytes)
-      : memory_(memory), lkey_(lkey), address_(address), length_bytes_(length_bytes) {}
+  // `range` has a dma-buf's file descriptor of its own, if any.
+  Region(VerbsMemory& memory, uint32_t lkey, const MemoryRange& range, bool for_peers)
+      : memory_(memory), lkey_(lkey), range_(range), for_peers_(for_peers) {}
   ~Region() override {
+    if (range_.kind == MemoryRange::Kind::kDmabuf) close(range_.dmabuf_fd);
     if (memory_.device_.in_forked_child())
       return;  // A thread that does not exist in the child may hold a lock.
     absl::ReaderMutexLock lock(&memory_.device_.opening());
@@ -43,14 +50,14 @@ class VerbsMemory::Region final : public MemoryRegion {
   }
   uint32_t lkey() const override { return lkey_; }
   uint32_t index() const { return RegionTable::IndexOf(lkey_); }
-  uint8_t* address() const { return address_; }
-  size_t length_bytes() const { return length_bytes_; }
+  const MemoryRange& range() const { return range_; }
+  bool for_peers() const { return for_peers_; }
 
  private:
   VerbsMemory& memory_;
   const uint32_t lkey_;
-  uint8_t* const address_;
-  const size_t length_bytes_;
+  const MemoryRange range_;
+  const bool for_peers_;
 };
 
 VerbsMemory::VerbsMemory(VerbsDevice& device, GrantKind grants, const VerbsFabricOptions& options)
@@ -63,19 +70,75 @@ VerbsMemory::VerbsMemory(VerbsDevice& device, GrantKind grants, const VerbsFabri
 
 VerbsMemory::~VerbsMemory() { device_.RemoveMemory(this); }
 
-absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(uint8_t* address, size_t length_bytes) {
-  const std::string what = absl::StrCat("register ", length_bytes, " bytes on RDMA device ", device_.name());
-  if (address == nullptr || length_bytes == 0)
-    return absl::InvalidArgumentError(absl::StrCat(what, ": no memory"));
+absl::Status VerbsMemory::CheckKind(const MemoryRange& range) const {
+  if (range.kind == MemoryRange::Kind::kHost) return absl::OkStatus();
+  const bool dmabuf = range.kind == MemoryRange::Kind::kDmabuf;
+  const std::string what = absl::StrCat(dmabuf ? "register a dma-buf" : "register memory on demand",
+                                        " on RDMA device ", device_.name(), ": ");
+  if (device_.iwarp()) {
+    return absl::UnimplementedError(
+        absl::StrCat(what, "over iWARP each READ registers the host memory that it fills"));
+  }
+  if (dmabuf) {
+    if (device_.verbs().ibv_reg_dmabuf_mr == nullptr) {
+      return absl::UnimplementedError(absl::StrCat(
+          what, "libibverbs has no ibv_reg_dmabuf_mr(): it is older than rdma-core 34; upgrade rdma-core"));
+    }
+    const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    if ((reinterpret_cast<uint64_t>(range.address) - range.dmabuf_offset) % page_bytes != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, "its address and its offset in the dma-buf are at different places of a page"));
+    }
+    return absl::OkStatus();
+  }
+  ibv_odp_caps caps = {};
+  const auto query = device_.verbs().query_on_demand;
+  const int error = query != nullptr ? query(device_.context(), &caps) : EOPNOTSUPP;
+  if (error != 0 && error != EOPNOTSUPP && error != ENOSYS) {
+    return VerbsError(what, "ibv_query_device_ex()", error);
+  }
+  constexpr uint32_t kNeeded = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  if (error != 0 || (caps.general_caps & IBV_ODP_SUPPORT) == 0 ||
+      (caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded) {
+    return absl::UnimplementedError(
+        absl::StrCat(what, "the device takes no page faults of READs and WRITEs (ibv_query_device_ex(): ",
+                     error != 0 ? DescribeErrno(error)
+                                : absl::StrCat("general_caps ", caps.general_caps, ", rc_odp_caps ",
+                                               caps.per_transport_caps.rc_odp_caps),
+                     "); register it as host memory, which is pinned"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(const MemoryRange& range,
+                                                                    bool for_peers) {
+  const std::string what =
+      absl::StrCat("register ", range.length_bytes, " bytes on RDMA device ", device_.name());
+  if (absl::Status status = CheckRange(range); !status.ok()) return status;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
-  absl::StatusOr<uint32_t> lkey = regions_.Add(address, length_bytes);
+  absl::StatusOr<uint32_t> lkey = regions_.Add(range.address, range.length_bytes);
   if (!lkey.ok()) return lkey.status();
-  auto region = std::make_unique<Region>(*this, *lkey, address, length_bytes);
+  MemoryRange own = range;
+  if (range.kind == MemoryRange::Kind::kDmabuf) {
+    // For as long as the region lives: it is registered again when the device was gone.
+    own.dmabuf_fd = fcntl(range.dmabuf_fd, F_DUPFD_CLOEXEC, 0);
+    if (own.dmabuf_fd < 0) {
+      const int error = errno;
+      regions_.Remove(*lkey);
+      return VerbsError(what, "fcntl(F_DUPFD_CLOEXEC) of its dma-buf", error);
+    }
+  }
+  auto region = std::make_unique<Region>(*this, *lkey, own, for_peers);
   absl::Status registered;
   {
     // Shared: a poller that registers little does not wait for another thread that registers much.
     absl::ReaderMutexLock lock(&device_.opening());
-    if (!device_.gone()) registered = RegisterNow(*region);
+    if (!device_.gone()) {
+      registered = RegisterNow(*region);
+    } else if (range.kind != MemoryRange::Kind::kHost) {
+      registered = absl::UnavailableError(
+          absl::StrCat(what, ": it has failed or was removed, so it cannot be asked what it can do"));
+    }
     if (registered.ok()) {
       absl::MutexLock alive_lock(&mutex_);
       alive_.insert(region.get());
@@ -85,22 +148,40 @@ absl::StatusOr<std::unique_ptr<MemoryRegion>> VerbsMemory::Register(uint8_t* add
   return region;
 }
 
+ibv_mr* VerbsMemory::Make(const Region& region) const {
+  const VerbsLibrary& verbs = device_.verbs();
+  const MemoryRange& range = region.range();
+  const int local = int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_OPTIONAL_RANGE};
+  const int access = region.for_peers() ? access_ : access_ & local;
+  switch (range.kind) {
+    case MemoryRange::Kind::kHost:
+      break;
+    case MemoryRange::Kind::kDmabuf:
+      return verbs.ibv_reg_dmabuf_mr(device_.pd(), range.dmabuf_offset, range.length_bytes,
+                                     reinterpret_cast<uint64_t>(range.address), range.dmabuf_fd, access);
+    case MemoryRange::Kind::kOnDemand:
+      return verbs.ibv_reg_mr(device_.pd(), range.address, range.length_bytes, access | IBV_ACCESS_ON_DEMAND);
+  }
+  return verbs.ibv_reg_mr(device_.pd(), range.address, range.length_bytes, access);
+}
+
 absl::Status VerbsMemory::RegisterNow(const Region& region) {
-  const auto make = [&] {
-    return device_.verbs().ibv_reg_mr(device_.pd(), region.address(), region.length_bytes(), access_);
-  };
-  ibv_mr* mr = make();
+  const MemoryRange& range = region.range();
+  if (absl::Status status = CheckKind(range); !status.ok()) return status;
+  ibv_mr* mr = Make(region);
   if (mr != nullptr && mr->rkey == 0 && grants_ == GrantKind::kShared) {  // No grant has rkey 0.
     ibv_mr* const unusable = mr;
-    mr = make();
+    mr = Make(region);
     const int error = errno;
     device_.verbs().ibv_dereg_mr(unusable);
     errno = error;
   }
   if (mr == nullptr) {
-    return RegistrationError(
-        absl::StrCat("register ", region.length_bytes(), " bytes on RDMA device ", device_.name()),
-        region.length_bytes(), errno);
+    const int error = errno;
+    const std::string what =
+        absl::StrCat("register ", range.length_bytes, " bytes on RDMA device ", device_.name());
+    return range.kind == MemoryRange::Kind::kDmabuf ? DmabufError(what, error)
+                                                    : RegistrationError(what, range.length_bytes, error);
   }
   mrs_[region.index()].store(mr, std::memory_order_relaxed);
   return absl::OkStatus();

@@ -29,7 +29,9 @@ class VerbsMemory final : public DeviceMemory {
   ~VerbsMemory() override;
 
   // While the device is gone the region is only recorded; it is registered when the device is back.
-  absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(uint8_t* address, size_t length_bytes);
+  // `for_peers`: ranges of it may be granted, or all of it can be READ by peers that have its rkey (kShared).
+  // Otherwise only the sges of this side reach it.
+  absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(const MemoryRange& range, bool for_peers);
 
   bool Contains(const Sge& sge) const { return regions_.Contains(sge); }
   // Why Contains() refused `sge`.
@@ -55,7 +57,10 @@ class VerbsMemory final : public DeviceMemory {
   // DeviceMemory, under its opening(), which nothing shares then.
   void Deregister() override;
   absl::Status RegisterAgain() override;
+  // Unimplemented: the device, or its library, cannot use memory of this kind.
+  absl::Status CheckKind(const MemoryRange& range) const;
   absl::Status RegisterNow(const Region& region);
+  ibv_mr* Make(const Region& region) const;
 
   VerbsDevice& device_;
   const GrantKind grants_;
