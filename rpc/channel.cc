@@ -140,6 +140,12 @@ absl::StatusOr<Buffer> Channel::AllocateBuffer(size_t size_bytes) {
   return Buffer::Allocate(sender_->runtime()->buffers(), size_bytes);
 }
 
+absl::StatusOr<RegisteredMemory> Channel::Register(const MemoryRange& range) {
+  if (!sender_->poller().usable_in_this_process())
+    return absl::FailedPreconditionError("this process is a child made by fork() after the channel was");
+  return RegisteredMemory::Register(sender_->runtime(), range);
+}
+
 void Channel::Close() { CoreOf(sender_).CloseChannel(absl::CancelledError("the channel was closed")); }
 
 void Channel::OnClosed(absl::AnyInvocable<void()> callback) { CoreOf(sender_).OnClosed(std::move(callback)); }

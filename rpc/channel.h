@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/registered_memory.h"
 #include "hawser/rpc/stats.h"
 #include "hawser/tls/peer_identity.h"
 
@@ -80,6 +81,13 @@ class Channel {
   // not zeroed, and may hold what another peer has sent: see Buffer.
   // ResourceExhausted: the pool is at its limit.
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
+
+  // Registers memory of the program's own with the device of this channel, once: see RegisteredMemory. The
+  // program keeps the memory until that is destroyed or released. Slow over RDMA, and takes the memlock
+  // limit: for memory that stays. InvalidArgument: it has no address or no bytes, or not what its kind needs.
+  // Unimplemented: the fabric, or the device, cannot use memory of this kind; the text says why.
+  // ResourceExhausted: nothing more can be registered. PermissionDenied: it is mapped read-only.
+  absl::StatusOr<RegisteredMemory> Register(const MemoryRange& range);
 
   // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing, runs no callback.
   void Close();

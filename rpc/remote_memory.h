@@ -91,8 +91,8 @@ class [[nodiscard]] RemoteOperation {
   RemoteOperation(RemoteOperation&& other) noexcept = default;
   RemoteOperation& operator=(RemoteOperation&&) = delete;
   // Without a result it cancels the operation, and waits for its end if a NIC may touch the caller's memory
-  // until then: memory of AllocateBuffer(). In a handler or a callback that would be a wait for itself, which
-  // is a CHECK.
+  // until then: memory of AllocateBuffer() or of a RegisteredMemory. In a handler or a callback that would be
+  // a wait for itself, which is a CHECK.
   ~RemoteOperation();
 
   // OK: complete. For a READ the bytes are there. For a WRITE over TCP, InfiniBand or RoCE they are in
@@ -105,10 +105,11 @@ class [[nodiscard]] RemoteOperation {
   // is needed. Unavailable: the connection was lost. The text of both says whether a WRITE may have happened.
   // ResourceExhausted: the pool has no memory, or the server no room; a later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
-  // no bytes, another sum of lengths than the local memory has, or an atomic at no multiple of 8.
+  // no bytes, another sum of lengths than the local memory has, an atomic at no multiple of 8, or local
+  // memory that the processor does not see and that is in no RegisteredMemory as a whole.
   //
   // Blocks until the result is there. FailedPrecondition: in a handler or callback; the operation is
-  // cancelled. (There it is a CHECK for memory of AllocateBuffer(): see the destructor.)
+  // cancelled. (There it is a CHECK for memory that a NIC may touch: see the destructor.)
   absl::Status Wait();
 
   // `callback` runs once, where a callback of a call would (PendingCall::Then()). This object may be
@@ -161,11 +162,11 @@ inline RemoteOperation::Awaiter RemoteOperation::operator co_await() { return Aw
 //   absl::Status status = remote.Read(0, {buffer->data(), 4096}).Wait();
 //
 // The operations of a channel cross a connection of their own, a lane, which the first one opens. Memory that
-// Channel::AllocateBuffer() gave is read into, and written from, without a copy. Other memory is copied
-// through such a buffer. A caller's memory belongs to the operation until its result is there.
-// Operations have no order among themselves, nor with calls: one that must see another is begun after the
-// result of that. A READ of more than 8 aligned bytes may see parts of different writes; over iWARP so may
-// one of 8.
+// Channel::AllocateBuffer() gave, or that Channel::Register() has registered (rpc/registered_memory.h), is
+// read into, and written from, without a copy. Other memory is copied through such a buffer. A caller's
+// memory belongs to the operation until its result is there. Operations have no order among themselves, nor
+// with calls: one that must see another is begun after the result of that. A READ of more than 8 aligned
+// bytes may see parts of different writes; over iWARP so may one of 8.
 // Thread:   any.
 // Lifetime: keeps the channel. A ticket is good for the connection that its call came over: when the channel
 //           has connected anew, operations fail with PermissionDenied, and a new ticket is needed.

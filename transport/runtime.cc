@@ -106,6 +106,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
   runtime->buffers_ = std::make_shared<BufferPool>(
       runtime->fabric_, options.pool,
       start_threads ? BufferPool::Threads::kMayStart : BufferPool::Threads::kNone);
+  runtime->user_regions_ = std::make_unique<UserRegions>(*runtime->fabric_, environment);
   runtime->read_ledger_ = std::make_unique<ReadLedger>(*runtime->buffers_);
   runtime->cores_ = CoresNear(*runtime->fabric_);
   if (runtime->cores_.empty()) runtime->cores_ = CoresOfRuntime();

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/transport/memory/user_regions.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/security.h"
 #include "hawser/transport/sharing/read_ledger.h"
@@ -85,6 +86,8 @@ class Runtime {
   fabric::Fabric& fabric() { return *fabric_; }
   Environment& environment() { return *environment_; }
   BufferPool& buffers() { return *buffers_; }
+  // Memory of programs that is registered with the fabric.
+  UserRegions& user_regions() { return *user_regions_; }
   // Those that run now; each has a message pool of its own.
   Poller& poller(size_t i) { return *pollers_[i % poller_count()]; }
   size_t poller_count() const { return poller_count_.load(std::memory_order_acquire); }
@@ -114,6 +117,7 @@ class Runtime {
   std::shared_ptr<fabric::Fabric> fabric_;
   std::shared_ptr<Runtime> prove_over_;
   std::shared_ptr<BufferPool> buffers_;
+  std::unique_ptr<UserRegions> user_regions_;
   std::unique_ptr<ReadLedger> read_ledger_;
   std::set<int> cores_;  // Where threads run that PollerOptions::cores does not bind. Empty: anywhere.
   absl::Mutex start_mutex_;

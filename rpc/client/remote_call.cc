@@ -76,6 +76,10 @@ absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
   uint8_t* memory = local_.data();
   uint32_t lkey = pool.FindRegion(memory, local_.size());
   if (lkey == 0) {
+    if (absl::Status found = FindRegistered(); !found.ok()) return found;
+    if (use_) lkey = use_.region().lkey();
+  }
+  if (lkey == 0) {
     absl::StatusOr<transport::Lease> bounce = pool.Acquire(local_.size());
     if (!bounce.ok()) return bounce.status();
     bounce_ = *std::move(bounce);
@@ -91,6 +95,17 @@ absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status RemoteCall::FindRegistered() {
+  transport::UserRegions& regions = carrier_->runtime()->user_regions();
+  if (!regions.any()) return absl::OkStatus();
+  // The 8 bytes of an atomic are copied: not each device that registers on demand has atomics into it.
+  if (!is_atomic()) use_ = regions.Find(local_.data(), local_.size());
+  if (use_ || !regions.IsHidden(local_.data(), local_.size())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the processor does not see the memory here (MemoryRange::cpu_visible), so nothing is copied, and ",
+      is_atomic() ? "what an atomic returns always is" : "no RegisteredMemory has all of it"));
 }
 
 void RemoteCall::Begin() {
@@ -119,6 +134,7 @@ void RemoteCall::OnDeadline() {
 
 void RemoteCall::EndUnbegun(const absl::Status& why) {
   RemoteCounts::Process().Add(kind, why.code());
+  use_ = {};
   const MutexLock lock(mutex_);
   result_ = why;
   done_ = true;
@@ -193,6 +209,7 @@ void RemoteCall::OnEnd(const absl::Status& status) {
   const std::shared_ptr<RemoteCall> keep = std::move(self_);
   RemoteCounts::Process().Add(kind, status.code());
   carrier_->poller().timers().Cancel(deadline_timer_);
+  use_ = {};  // Before the result is there, with which the program may release the memory.
   bool calls_back;
   {
     const MutexLock lock(mutex_);

@@ -16,6 +16,7 @@
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/lane/lane_operation.h"
 #include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/memory/user_regions.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/poller/wait_event.h"
 #include "hawser/transport/runtime.h"
@@ -63,8 +64,8 @@ struct RemotePart {
 
 // One operation of a RemoteMemory, and its one result: the state machine behind RemoteOperation.
 //
-// The caller's memory is used by a NIC only if it is registered (of the pool); otherwise the operation works
-// on a buffer of the pool, and the bytes are copied, before a WRITE or after a READ.
+// The caller's memory is used by a NIC only if it is registered (of the pool, or by the program); otherwise
+// the operation works on a buffer of the pool, and the bytes are copied, before a WRITE or after a READ.
 // Thread:   any, unless a method says otherwise.
 // Lifetime: shared by its RemoteOperation and, from Begin() until its end, by itself.
 class RemoteCall final : public transport::LaneOperation, public std::enable_shared_from_this<RemoteCall> {
@@ -109,6 +110,9 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   absl::Status result() const;
   // Why `parts` cannot be, or OK: `pieces` has them.
   absl::Status Prepare(absl::Span<const RemotePart> parts);
+  // `use_`, if the program has registered the caller's memory. InvalidArgument: it cannot be used in place,
+  // nor copied.
+  absl::Status FindRegistered();
   // A NIC may touch the caller's memory until the end.
   bool is_direct() const { return !bounce_; }
   void CheckMayWait() const;
@@ -119,8 +123,9 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   std::shared_ptr<RemoteTicket> ticket_;  // Until RunCallback() has returned.
   const absl::Span<uint8_t> local_;
   const int64_t timeout_ns_;
-  absl::Status impossible_;  // Not OK: it ends with this.
-  transport::Lease bounce_;  // Empty: the caller's memory is registered.
+  absl::Status impossible_;       // Not OK: it ends with this.
+  transport::Lease bounce_;       // Empty: the caller's memory is registered.
+  transport::UserRegionUse use_;  // Until its end. Empty: the program has not registered it.
 
   transport::WaitEvent event_;
   mutable Mutex mutex_;
