@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "docs/snippets/page_store.h"
+#include "hawser/rpc/registered_memory.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/rpc/versioned_cell.h"
@@ -43,6 +44,20 @@ absl::StatusOr<std::string> ReadRow(const std::shared_ptr<hawser::Channel>& chan
   if (!read.ok()) return read;
   // end of snippet
   return Text(bytes->reader());
+}
+
+absl::StatusOr<std::string> ReadIntoOwnMemory(const std::shared_ptr<hawser::Channel>& channel,
+                                              hawser::RemoteMemory& table, uint64_t row) {
+  constexpr uint64_t kRowBytes = 64;
+  std::vector<uint8_t> blocks(1 << 20);
+  // snippet: register
+  absl::StatusOr<hawser::RegisteredMemory> cache =
+      channel->Register({.address = blocks.data(), .length_bytes = blocks.size()});
+  if (!cache.ok()) return cache.status();
+  absl::Status read = table.Read(row * kRowBytes, cache->bytes().subspan(0, kRowBytes)).Wait();
+  if (!read.ok()) return read;
+  // end of snippet
+  return std::string(blocks.begin(), blocks.begin() + kRowBytes);
 }
 
 // What changes while clients read it.
@@ -83,6 +98,22 @@ TEST(OneSidedTest, ARowThatChangesIsReadWhole) {
   const absl::StatusOr<std::string> row = ReadChanging(table);
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(*row, std::string(100, 'r'));
+}
+
+TEST(OneSidedTest, ARowIsReadIntoMemoryOfTheProgram) {
+  TablesImpl tables;
+  hawser::Server server;
+  const auto channel = Connect(Serve(server, tables));
+  absl::StatusOr<hawser::SharedMemory> shared = server.Share(64 << 10);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  std::fill_n(shared->data() + 64 * 5, 64, 's');
+  tables.Use(*std::move(shared));
+  const auto opened = TablesStub(channel).Open().Send().Wait();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  hawser::RemoteMemory table(channel, (*opened)->getTable());
+  const absl::StatusOr<std::string> row = ReadIntoOwnMemory(channel, table, 5);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(*row, std::string(64, 's'));
 }
 
 TEST(OneSidedTest, ARowIsReadFromMemoryOfTheServer) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -67,7 +68,12 @@ std::string OneSidedAccess::CheckStatus(const absl::Status& status, uint64_t ser
   return allowed && wrong != Wrong::kRange ? "" : broken();
 }
 
-void OneSidedAccess::TakeBackMemory() { std::fill(local.begin(), local.end(), kAfterwards); }
+std::string OneSidedAccess::TakeBackMemory() {
+  std::fill(local.begin(), local.end(), kAfterwards);
+  if (own_region == nullptr) return "";
+  const bool released = own_regions->Release(std::exchange(own_region, nullptr), /*may_wait=*/false);
+  return released ? "" : absl::StrCat(Name(), " has ended, and uses memory that its client has registered");
+}
 
 std::string OneSidedAccess::CheckMemory() const {
   const auto touched =

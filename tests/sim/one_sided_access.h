@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/remote_memory.h"
+#include "hawser/transport/memory/user_regions.h"
 
 namespace hawser::sim {
 
@@ -62,10 +63,13 @@ struct OneSidedAccess {
   int ends = 0;
   int64_t ended_ns = 0;
 
-  // Its memory here: registered or not. Once it has ended, it holds kAfterwards in each byte.
+  // Its memory here: of the pool, or the client's own, which may be registered. Once it has ended, it holds
+  // kAfterwards in each byte.
   static constexpr uint8_t kAfterwards = 0x5a;
   std::vector<uint8_t> plain;
   Buffer registered;
+  transport::UserRegions* own_regions = nullptr;  // Of the client's runtime.
+  transport::UserRegion* own_region = nullptr;    // `plain` is registered there. Null: it is not.
   absl::Span<uint8_t> local;
 
   // ---- For its region.
@@ -85,8 +89,8 @@ struct OneSidedAccess {
   std::optional<bool> Happened(const absl::Status& status) const;
   // The rule that is broken if it ends with `status` at `now_ns`; empty: none.
   std::string CheckStatus(const absl::Status& status, uint64_t server_life, int64_t now_ns) const;
-  // Its memory is the client's from now on.
-  void TakeBackMemory();
+  // Its memory is the client's from now on. The rule that is broken; empty: none.
+  std::string TakeBackMemory();
   // No NIC has touched that since.
   std::string CheckMemory() const;
   void ReleaseMemory();

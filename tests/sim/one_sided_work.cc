@@ -8,7 +8,9 @@
 #include "absl/time/time.h"
 #include "capnp/message.h"
 #include "hawser/rpc/call.h"
+#include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/remote_memory.h"
+#include "hawser/transport/runtime.h"
 
 namespace hawser::sim {
 namespace {
@@ -279,6 +281,7 @@ void OneSidedWork::Begin(Access& access) {
   } else {
     access.plain.assign(bytes, 0);
     access.local = absl::MakeSpan(access.plain);
+    if (channel != nullptr && dice_.Chance(0.4)) RegisterOwn(access, *channel);
   }
   for (uint8_t& byte : access.local) byte = static_cast<uint8_t>(dice_.Next() >> 32);
   if (access.kind == Kind::kWrite) access.written.assign(access.local.begin(), access.local.end());
@@ -287,7 +290,8 @@ void OneSidedWork::Begin(Access& access) {
   open_.push_back(&access);
   ticket.region->Begin(access);
   RemoteOperation operation = Operation(access, options);
-  if (!good_day_ && !access.plain.empty() && dice_.Chance(0.15)) {
+  // One that a NIC may touch is waited for when it is dropped.
+  if (!good_day_ && !access.plain.empty() && access.own_region == nullptr && dice_.Chance(0.15)) {
     access.dropped = true;
     access.pending.emplace(std::move(operation));
     const int64_t keeps_ns = dice_.Between(0, dice_.Chance(0.5) ? 50'000 : 3 * kMs);
@@ -295,6 +299,15 @@ void OneSidedWork::Begin(Access& access) {
   }
   operation.Then([this, &access](const absl::Status& status) { OnEnd(access, status); });
   if (access.ends == 0) access.pending.emplace(std::move(operation));
+}
+
+void OneSidedWork::RegisterOwn(Access& access, const Channel& channel) {
+  transport::UserRegions& regions = channel.core()->runtime()->user_regions();
+  const absl::StatusOr<transport::UserRegion*> region =
+      regions.Register({.address = access.plain.data(), .length_bytes = access.plain.size()});
+  if (!region.ok()) return;  // The host may pin no more.
+  access.own_regions = &regions;
+  access.own_region = *region;
 }
 
 RemoteOperation OneSidedWork::Operation(Access& access, const RemoteOptions& options) {
@@ -328,7 +341,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
   ++access.ends;
   access.ended_ns = world_.now_ns();
   if (access.abandoned) {
-    access.TakeBackMemory();
+    Check(access.TakeBackMemory());
     return;
   }
   OneSidedRegion& region = *access.ticket->region;
@@ -340,7 +353,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
     std::memcpy(&access.ticket->last_word, access.local.data(), sizeof(uint64_t));
     if (access.landed_alone) access.ticket->last_word = access.id;
   }
-  access.TakeBackMemory();
+  Check(access.TakeBackMemory());
 }
 
 void OneSidedWork::CancelSomething() {
@@ -360,13 +373,14 @@ void OneSidedWork::CancelSomething() {
 void OneSidedWork::Drop(Access& access) {
   world_.Note(access.host, absl::StrCat("drops ", access.Name()));
   access.pending.reset();
-  access.TakeBackMemory();
+  Check(access.TakeBackMemory());
 }
 
 void OneSidedWork::OnPowerOff(int host) {
   for (Access* access : open_) {
     if (access->host != host || access->ends > 0) continue;
     access->abandoned = true;
+    access->own_region = nullptr;  // It ends with the runtime.
     access->pending.reset();
   }
   for (OneSidedTicket& ticket : tickets_) {

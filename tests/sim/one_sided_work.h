@@ -26,7 +26,8 @@ namespace hawser::sim {
 //
 // It checks these rules:
 //  - Each operation has exactly one end, with a Status that fits what has happened.
-//  - Once it has ended, its local memory is not touched.
+//  - Once it has ended, its local memory is not touched. If the client has registered that, it can be
+//    released.
 //  - Once Revoke() has returned, or the server has ended, no NIC touches the memory.
 //  - A READ returns words that the memory held at some time between its beginning and its end.
 //  - What has succeeded has happened, and once. What has failed has not, unless its Status says that it may.
@@ -94,6 +95,8 @@ class OneSidedWork {
   bool Choose(Access& access);
   void ChooseRanges(Access& access, uint64_t from, uint64_t to);
   void Begin(Access& access);
+  // Its memory is the client's own: registers it, if it can.
+  static void RegisterOwn(Access& access, const Channel& channel);
   RemoteOperation Operation(Access& access, const RemoteOptions& options);
   void OnEnd(Access& access, const absl::Status& status);
   void CancelSomething();
