@@ -17,6 +17,7 @@ LIMITS = [
     ("clients that have sent no message", "rpc/server/admission.cc", ["kNewcomersMax", "kNewcomersPerHostMax"]),
     ("TCP connections without", "transport/fabric/tcp/options.h", ["half_open_max", "half_open_per_host_max"]),
     ("registered memory", "transport/memory/pool_options.h", ["limit_bytes"]),
+    ("ranges that a program", "transport/memory/user_regions.h", ["kRegionsMax"]),
     ("calls in flight", "transport/wire/options.h", ["slots"]),
     ("a message", "transport/wire/options.h", ["message_bytes_max"]),
     ("certificates", "tls/certificate.h", ["kCertificatesBytesMax"]),
