@@ -13,10 +13,11 @@
 
 namespace hawser::observe {
 
-// What the rows of a snapshot say in numbers. Each fact is described once: how it is read, its unit, what a
-// column with it is called, and which metric it is. /metrics, the pages, `hawser status` and `hawser top` are
-// made from these descriptions, each from those that it shows and in its own order. Its JSON has the names of
-// snapshot.capnp.
+// What the rows of a snapshot say in numbers. Each fact that is read from a row is described once: how it is
+// read, its unit, what a column with it is called, and which metric it is. /metrics, the pages, `hawser
+// status` and `hawser top` are made from these descriptions, each from those that it shows and in its own
+// order. What is computed from several, and histograms, are described where they are shown. JSON of a
+// snapshot has the names of snapshot.capnp.
 //
 //   table = Table({{"memory"}, ColumnOf(pool::kLeased)});
 //   table.Row({View(row.getName()), pool::kLeased.Text(row)});

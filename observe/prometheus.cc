@@ -70,7 +70,7 @@ class Families {
     return families_.back();
   }
 
-  std::vector<const Metric*> begun_;  // What each family is of; null: it is written once.
+  std::vector<const Metric*> begun_;  // The metric of each family; null: it has none in facts.h.
   std::vector<prometheus::MetricFamily> families_;
 };
 

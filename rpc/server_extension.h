@@ -50,21 +50,22 @@ class ServerExtensionHost {
 // (rpc/services/built_in_services.h). A program names the others (ServerOptions::extensions), so what no
 // program names is linked into none. A service of the application with the same interface takes its place.
 // Lifetime: the server owns it and calls Open() at its first Listen(), Close() when it shuts down, and End()
-//           before what the host uses ends. It keeps it until the last handler has returned.
+//           while what the host uses is still there. It keeps it until the last handler has returned.
 class ServerExtension : public virtual Service {
  public:
   // The id of its Cap'n Proto interface.
   virtual uint64_t interface_id() const = 0;
   // Whether its handlers return at once: MethodTable::Entry says what for.
   virtual bool on_poller() const { return true; }
-  // The server begins to serve `services`, those of the application. With a lock of the server held.
+  // The server begins to serve `services`, those of the application. With a lock of the server held, so a
+  // lock that this takes, or AddMethods(), is never held while the host is called.
   virtual void Open(const std::vector<std::string>& /*services*/) {}
   // See Server::SetHealth(). Also before Open().
   virtual void SetHealth(absl::string_view /*service*/, bool /*serves*/) {}
-  // The server shuts down. What the extension has to send before that, it may send until `deadline`; then it
-  // ends what it waits for.
+  // The server shuts down. The extension may send until `deadline`; then it ends what it waits for.
   virtual void Close(absl::Time deadline) = 0;
-  // After Close(), and when no more snapshots are wanted. It does not call its host any more.
+  // No more snapshots are wanted; Close() may still run on another thread. It does not call its host any
+  // more.
   virtual void End() {}
 };
 

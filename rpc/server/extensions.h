@@ -27,8 +27,8 @@ class Extensions {
   Extensions(const Extensions&) = delete;
   Extensions& operator=(const Extensions&) = delete;
 
-  // Opens and adds those whose interface the application, whose services `methods` has, does not serve
-  // itself.
+  // Opens all of them. Adds the methods of those whose interface is not in `methods`, which has those of the
+  // application.
   void AddTo(MethodTable& methods);
   // These call all of them: see ServerExtension.
   void SetHealth(absl::string_view service, bool serves);

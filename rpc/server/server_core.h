@@ -42,8 +42,8 @@ namespace hawser::internal {
 // Lifetime: until its Server has called End() and the last call has ended.
 // Locks:    where several are held, they are taken in this order: its own; Listeners::apart_mutex_;
 //           ServerPollers'; then PollerGroup's or Listeners::mutex_. Those of ClientTable and
-//           ServerCredentials are the last. An extension may hold its own while it calls its host, and is
-//           called with a lock of the server only in Open() and AddMethods().
+//           ServerCredentials are the last. An extension may hold one of its own while it calls its
+//           host, but not one that its Open() or AddMethods() takes: these run with a lock of the server.
 class ServerCore final : public std::enable_shared_from_this<ServerCore>,
                          Listeners::Owner,
                          ServerExtensionHost {

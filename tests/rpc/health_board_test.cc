@@ -171,7 +171,7 @@ TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsToldNothingMore) {
   // The answer, after which it is forgotten, comes before that of a later call.
   EXPECT_THAT(SendAct(forgotten, 1).Wait(), Not(IsOk()));
   board_->SetHealth("kv", false);
-  EXPECT_THAT(SendAct(forgotten, 2).Wait(), Not(IsOk()));  // Behind what Set() told, if anything.
+  EXPECT_THAT(SendAct(forgotten, 2).Wait(), Not(IsOk()));  // After what SetHealth() sent, if anything.
   EXPECT_EQ(old.asked.size(), 0u);
 }
 

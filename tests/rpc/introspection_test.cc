@@ -264,7 +264,7 @@ TEST_F(IntrospectorTest, ShutdownCancelsCallsThatWait) {
   slow.go_on.Put(true);
 }
 
-TEST_F(IntrospectorTest, AfterCloseACallIsUnavailable) {
+TEST_F(IntrospectorTest, AfterEndACallIsUnavailable) {
   Slow slow;
   const auto channel = slow.Connect();
   auto taken = Send(channel);

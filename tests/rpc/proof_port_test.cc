@@ -237,7 +237,7 @@ TEST_P(ProofPortTest, AClientIsSentElsewhereOnce) {
   EXPECT_EQ(connects, 2);  // It asks, and connects.
 }
 
-TEST_P(ProofPortTest, ARejectionThatIsLostIsAskedForOnceMore) {
+TEST_P(ProofPortTest, AClientAsksOnceMoreIfTheRejectionIsLost) {
   TestServer server(AsServer(), AnyPort());
   const uint16_t told = *ToldPort(PortOf(server.uri));
   for (const int lost : {1, 2}) {

@@ -115,7 +115,7 @@ class LaneTest : public ::testing::TestWithParam<Network> {
     if (lane_ != nullptr && !owner_.gone.has_value()) {
       world_.OnClient([this] { lane_->End(absl::CancelledError("the test ends")); });
     }
-    EXPECT_TRUE(world_.RunUntilHeard(
+    EXPECT_TRUE(world_.RunUntilPastFirstPing(
         [this] { return (lane_ == nullptr || owner_.gone.has_value()) && lender_->lane_server == nullptr; }));
     EXPECT_EQ(lender_->memory->lane_count(), 0u);
     local_ = Lease();
@@ -163,7 +163,7 @@ class LaneTest : public ::testing::TestWithParam<Network> {
   }
   absl::Status Run(Operation& operation, uint32_t handle) {
     Start(operation, handle);
-    EXPECT_TRUE(world_.RunUntilHeard([&] { return operation.done(); }));
+    EXPECT_TRUE(world_.RunUntilPastFirstPing([&] { return operation.done(); }));
     EXPECT_EQ(operation.ends, 1);
     return operation.result;
   }
@@ -175,7 +175,7 @@ class LaneTest : public ::testing::TestWithParam<Network> {
   // The calling thread waits in a thread of its own in a program; here the turns go on.
   bool RevokeAndTurn() {
     lender_->memory->Revoke();
-    return world_.RunUntilHeard([this] { return lender_->memory->lane_count() == 0; });
+    return world_.RunUntilPastFirstPing([this] { return lender_->memory->lane_count() == 0; });
   }
 
   uint8_t* remote() { return lender_->memory->address(); }
@@ -379,7 +379,7 @@ TEST_P(LaneTest, APeerThatDoesNotAnswerARevocationLosesItsLane) {
   const absl::Time give_up = absl::Now() + absl::Seconds(30);
   while (lender_->memory->lane_count() > 0 && absl::Now() < give_up) world_.server.poller().PollOnce();
   EXPECT_EQ(lender_->memory->lane_count(), 0u);
-  EXPECT_TRUE(world_.RunUntilHeard([this] { return owner_.gone.has_value(); }));
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
 }
 
 TEST_P(LaneTest, AnAbortedOperationOfWhichNothingIsPostedCostsNoLane) {
@@ -413,7 +413,7 @@ TEST_P(LaneTest, AnAbortedOperationEndsOnlyOnceItsMemoryIsFree) {
     at_once = aborted.done();
   });
   EXPECT_FALSE(at_once);
-  EXPECT_TRUE(world_.RunUntilHeard([&] { return aborted.done() && other.done() && write.done(); }));
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([&] { return aborted.done() && other.done() && write.done(); }));
   EXPECT_CODE(aborted.result, kDeadlineExceeded);
   EXPECT_CODE(other.result, kUnavailable);
   EXPECT_CODE(write.result, kUnavailable);
@@ -436,17 +436,17 @@ TEST_P(LaneTest, AnOperationThatIsRefusedInPartEndsAtItsDeadlineIfThePeerStandsS
   Operation read, behind;
   Prepare(read, false, std::vector<std::pair<uint64_t, uint32_t>>(2 * Lane::kPostedMax, {0, 8}));
   Start(read, handle);
-  ASSERT_TRUE(world_.RunUntilHeard([&] { return counts.reads_outstanding == Lane::kPostedMax; }));
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([&] { return counts.reads_outstanding == Lane::kPostedMax; }));
   Prepare(behind, false, {{0, 8}});
   Start(behind, handle);
   lender_->memory->Revoke();
-  ASSERT_TRUE(world_.RunUntilHeard([&] { return behind.done(); }));
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([&] { return behind.done(); }));
   EXPECT_CODE(behind.result, kFailedPrecondition);
   world_.Settle();
   EXPECT_FALSE(read.done()) << "a NIC may write to its memory";
   EXPECT_FALSE(owner_.gone.has_value());
   world_.OnClient([&] { lane_->Abort(read, absl::DeadlineExceededError("late")); });
-  ASSERT_TRUE(world_.RunUntilHeard([&] { return read.done() && owner_.gone.has_value(); }));
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([&] { return read.done() && owner_.gone.has_value(); }));
   EXPECT_EQ(read.ends, 1);
   EXPECT_CODE(read.result, kFailedPrecondition);
 }
@@ -472,7 +472,7 @@ TEST_P(LaneTest, ALaneThatIsNotAcceptedGivesItsOperationsBack) {
   Prepare(read, false, {{0, 8}});
   EXPECT_CODE(Run(read, handle), kResourceExhausted);
   EXPECT_EQ(owner_.unsent, 1);
-  EXPECT_TRUE(world_.RunUntilHeard([this] { return owner_.gone.has_value(); }));
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
 }
 
 TEST_P(LaneTest, MoreTicketsThanTheLaneTakesAreRefusedUntilOneIsClosed) {
@@ -493,7 +493,7 @@ TEST_P(LaneTest, AnOperationThatCannotBePostedEndsOnce) {
   for (Operation& read : reads) Prepare(read, false, {{0, 8}});
   world_.client.fabric->FailPosts(true);
   for (Operation& read : reads) Start(read, handle);
-  EXPECT_TRUE(world_.RunUntilHeard([this] { return owner_.gone.has_value(); }));
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
   world_.client.fabric->FailPosts(false);
   EXPECT_EQ(owner_.unsent, 2);
   for (const Operation& read : reads) {
@@ -515,11 +515,11 @@ TEST_P(LaneTest, AnOperationOfWhichAPartCannotBePostedEndsOnce) {
   world_.client.fabric->counts(0).hold_reads = true;
   Start(first, handle);
   Start(read, handle);
-  ASSERT_TRUE(world_.RunUntilHeard(
+  ASSERT_TRUE(world_.RunUntilPastFirstPing(
       [this] { return world_.client.fabric->counts(0).reads_outstanding == Lane::kPostedMax; }));
   world_.client.fabric->FailPosts(true);
   world_.client.fabric->counts(0).reads_let_through = Lane::kPostedMax / 2;
-  EXPECT_TRUE(world_.RunUntilHeard([this] { return owner_.gone.has_value(); }));
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
   world_.client.fabric->FailPosts(false);
   EXPECT_EQ(owner_.unsent, 0);
   EXPECT_EQ(first.ends, 1);
@@ -539,13 +539,13 @@ TEST_P(LaneTest, AMessageTakesNoPlaceOfAnOperation) {
     Prepare(read, false, {{0, 8}});
     Start(read, handle);
   }
-  ASSERT_TRUE(world_.RunUntilHeard([&] { return counts.reads_outstanding == Lane::kPostedMax; }));
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([&] { return counts.reads_outstanding == Lane::kPostedMax; }));
   const uint32_t another = Open(Ticket(0, 64));
-  EXPECT_TRUE(world_.RunUntilHeard([this] { return lender_->tickets == 2; }));
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return lender_->tickets == 2; }));
   world_.Settle();
   EXPECT_EQ(counts.reads_outstanding_max, int64_t{Lane::kPostedMax});
   counts.hold_reads = false;
-  EXPECT_TRUE(world_.RunUntilHeard(
+  EXPECT_TRUE(world_.RunUntilPastFirstPing(
       [&] { return std::all_of(reads.begin(), reads.end(), [](Operation& each) { return each.done(); }); }));
   for (const Operation& read : reads) EXPECT_THAT(read.result, IsOk());
   EXPECT_EQ(counts.reads_outstanding_max, int64_t{Lane::kPostedMax});
@@ -623,7 +623,7 @@ TEST_P(LaneTest, AtTheEndOfItsPollerEachOperationEndsOnce) {
   prepare(queued, 2 * Lane::kPostedMax, LaneOperation::Kind::kRead);
   prepare(unopened, 1, LaneOperation::Kind::kRead);
   poller.Run([&] { lane->Start(first, handle); });
-  ASSERT_TRUE(world_.RunUntilHeard([&] { return first.done(); }));
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([&] { return first.done(); }));
   ASSERT_THAT(first.result, IsOk());
   poller.Run([&] {
     lane->Start(posted, handle);

@@ -20,7 +20,8 @@ class Prover::Asking final : public SilentConnection {
   void Ask() {
     fabric::QueuePairOptions options;
     options.local_address = prover_->local_address_;
-    if (absl::Status made = Create(prover_->timeout_, options); !made.ok()) return Notify(made);
+    const absl::Duration left = absl::Nanoseconds(prover_->asks_until_ns_ - poller().now_ns());
+    if (absl::Status made = Create(left, options); !made.ok()) return Notify(made);
     // Without the session: what crosses here is not hidden.
     const absl::Status started =
         queue_pair().Connect(prover_->address_, Encode(Hello(ProofFor(prover_->role_))));
@@ -40,6 +41,7 @@ class Prover::Asking final : public SilentConnection {
     prover->OnPort(port);
   }
   void AskAgain() {
+    if (ended()) return;
     const std::shared_ptr<Prover> prover = prover_;
     End();
     prover->Ask();
@@ -51,7 +53,7 @@ class Prover::Asking final : public SilentConnection {
   }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
     if (private_data.empty()) {
-      if (prover_->asks_left_ > 0) return AskAgain();
+      if (prover_->MayAskAgain()) return AskAgain();
       return Notify(WithoutReason(why));
     }
     const absl::StatusOr<uint16_t> port = DecodeProofPort(private_data);
@@ -155,6 +157,7 @@ void Prover::Start(absl::Duration timeout) {
     return poller_.Run([self = shared_from_this()] { self->Dial(); });
   }
   asked_ = true;
+  asks_until_ns_ = After(home_.now_ns(), timeout);
   Ask();
 }
 

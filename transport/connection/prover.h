@@ -19,7 +19,8 @@ namespace hawser::transport {
 
 // The client's TLS connection over TCP that gives the proof for one connection over RDMA. Where that fabric
 // takes its ports from TCP (fabric::Fabric::takes_ports_of_tcp()), it first asks the server, over that
-// fabric, for the TCP port: once, and no later answer leads it elsewhere. The TLS connection
+// fabric, for the TCP port. The first port that it gets counts, and no later answer leads it elsewhere. It
+// asks twice at most, within the timeout: a rejection may be lost. The TLS connection
 // stays up until Abandon(): the proof is good that long. If it is lost before, the server refuses the
 // connection over RDMA, and says why.
 // Thread:   on `home`, the poller of the RDMA connection; the TLS connection has a poller of another runtime.
@@ -58,6 +59,7 @@ class Prover final : public std::enable_shared_from_this<Prover> {
 
   // Asks for the port.
   void Ask();
+  bool MayAskAgain() const { return asks_left_ > 0 && home_.now_ns() < asks_until_ns_; }
   // The port that the server has named, or why there is none.
   void OnPort(absl::StatusOr<uint16_t> port);
   // On the poller of the TLS connection.
@@ -74,10 +76,11 @@ class Prover final : public std::enable_shared_from_this<Prover> {
   // These three are constant once the TLS connection is dialed.
   absl::Duration timeout_;
   SocketAddress tls_address_;
-  bool asked_ = false;       // The server has named the port of `tls_address_`, and has to bind the proof.
-  const Security security_;  // With its runtimes, whose pollers are used here.
-  // None of our rejections is empty, but one may be lost: siw may reset a connection when it closes it.
-  int asks_left_ = 2;  // On `home_`, as the next two.
+  bool asked_ = false;         // The server has named the port of `tls_address_`, and has to bind the proof.
+  const Security security_;    // With its runtimes, whose pollers are used here.
+  int64_t asks_until_ns_ = 0;  // On `home_`, as the next three.
+  // Linux's siw may reset the connection of a rejection as it closes it. Then the connect fails without one.
+  int asks_left_ = 2;
   Asking* asking_ = nullptr;
   Client* client_;              // Null: it is not called any more.
   Dialing* dialing_ = nullptr;  // On `poller_`.

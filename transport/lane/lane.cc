@@ -81,7 +81,7 @@ void Lane::OnEstablished(absl::string_view private_data) {
   was_ready_ = true;
   BecomeReady();
   owner_.OnLaneReady();
-  if (!ending()) requests_.Start();
+  if (!ending()) requests_.Start(opening_.owner_knows_ping());
 }
 
 // ---- Tickets

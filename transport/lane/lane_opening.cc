@@ -53,6 +53,7 @@ absl::Status LaneOpening::TakeAnswer(absl::string_view private_data,
       proves() ? DecodeAccept(private_data, Role::kLane, proof_.proof.key, connect_)
                : DecodeAccept(private_data, Role::kLane);
   if (!answer.ok()) return answer.status();
+  owner_knows_ping_ = (answer->features & kFeatureLanePing) != 0;
   if ((answer->features & kFeatureAtomics) != 0) {
     owner_atomics_ = (answer->features & kFeatureAtomicsWithProcessor) != 0 ? fabric::Atomics::kWithProcessor
                                                                             : fabric::Atomics::kNic;

@@ -57,6 +57,8 @@ class LaneOpening final : Prover::Client {
   absl::Status TakeAnswer(absl::string_view private_data, std::shared_ptr<const PeerIdentity> identity);
   // What the owner says of its atomics. None until there is an answer.
   fabric::Atomics owner_atomics() const { return owner_atomics_; }
+  // Whether the owner knows LaneMessage::Kind::kPing.
+  bool owner_knows_ping() const { return owner_knows_ping_; }
   // Nothing follows. More calls have no effect.
   void Stop();
 
@@ -70,6 +72,7 @@ class LaneOpening final : Prover::Client {
   Owner& owner_;
   Handshake offer_;
   fabric::Atomics owner_atomics_ = fabric::Atomics::kNone;
+  bool owner_knows_ping_ = false;
   std::shared_ptr<Prover> prover_;  // Until the lane is up, where there is no TLS.
   Prover::Result proof_;
   std::string connect_;  // What was sent with the proof.

@@ -12,8 +12,9 @@ LaneRequests::LaneRequests(Poller& poller, absl::AnyInvocable<void(const LaneMes
       on_silence_(std::move(on_silence)),
       timer_([this] { OnTimer(); }) {}
 
-void LaneRequests::Start() {
+void LaneRequests::Start(bool pings) {
   sends_ = true;
+  may_ping_ = pings;
   SendNext();
 }
 

@@ -29,8 +29,8 @@ class LaneRequests final {
                absl::AnyInvocable<void()> on_silence);
   ~LaneRequests() { Stop(); }
 
-  // The lane is up. What was added before is sent.
-  void Start();
+  // The lane is up. What was added before is sent. `pings`: the owner knows what a ping is.
+  void Start(bool pings);
   // Sends it, now or later.
   void Add(LaneMessage message);
   // True: the one of `handle` was not sent, and will not be.
@@ -50,10 +50,10 @@ class LaneRequests final {
   absl::AnyInvocable<void(const LaneMessage&)> send_;
   absl::AnyInvocable<void()> on_silence_;
   bool sends_ = false;
-  bool may_ping_ = true;  // No answer has come yet, and no ping was sent.
+  bool may_ping_ = false;  // No answer has come yet, and no ping was sent.
   uint32_t unanswered_ = 0;
   std::deque<LaneMessage> waiting_;
-  int64_t silent_at_ns_ = 0;  // kAnswerTimeout after the newest answer.
+  int64_t silent_at_ns_ = 0;  // kAnswerTimeout after the newest answer, or the first request.
   Timer timer_;               // While there are unanswered ones.
 };
 

@@ -76,7 +76,7 @@ absl::StatusOr<LaneServer*> LaneServer::Accept(std::shared_ptr<Runtime> runtime,
   if (accepted.ok()) {
     Handshake answer;
     answer.role = request.hello().role;
-    answer.features = FeaturesOf(poller.fabric().atomics());
+    answer.features = kFeatureLanePing | FeaturesOf(poller.fabric().atomics());
     answer.slots = 1;
     answer.receive_buffer_bytes = kReceiveBufferMin;
     const std::optional<Proven>& proven = request.proven_;
@@ -108,6 +108,7 @@ void LaneServer::OnMessage(const LaneMessage& message) {
     case LaneMessage::Kind::kClose:
       return Close(message.handle);
     case LaneMessage::Kind::kPing:
+      if (std::exchange(pinged_, true)) EndBecauseBroken("it sent a second ping");
       return;
     default:
       EndBecauseBroken(absl::StrCat("it sent kind ", static_cast<int>(message.kind), " to the owner"));

@@ -86,6 +86,7 @@ class LaneServer final : public LaneEnd, Lender {
   uint32_t revokes_sent_ = 0;       // Handles in kRevokeSent.
   Timer revoke_timer_;              // The peer should have closed the one that is due first.
   Timer accept_timer_;
+  bool pinged_ = false;
 };
 
 }  // namespace hawser::transport

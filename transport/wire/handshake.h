@@ -61,6 +61,8 @@ inline constexpr uint32_t kFeatureBoundProof = 8;
 // come through the same device; and the atomic instructions of its processor, too. Neither: it has none.
 inline constexpr uint32_t kFeatureAtomics = 16;
 inline constexpr uint32_t kFeatureAtomicsWithProcessor = 32;
+// In the accept of a lane: its owner knows the ping (lane_message.h).
+inline constexpr uint32_t kFeatureLanePing = 64;
 
 // Credits of a new connection of so many slots that has kFeatureCredits.
 constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }

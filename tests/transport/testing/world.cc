@@ -54,7 +54,7 @@ bool World::RunUntil(const std::function<bool()>& condition) {
   return true;
 }
 
-bool World::RunUntilHeard(const std::function<bool()>& condition) {
+bool World::RunUntilPastFirstPing(const std::function<bool()>& condition) {
   const absl::Time late = absl::Now() + absl::Seconds(2);
   bool moved = false;
   return RunUntil([&] {

@@ -47,7 +47,7 @@ class World {
   bool RunUntil(const std::function<bool()>& condition);
   // As RunUntil(), for what a device may hold back that comes first on a connection (Linux's siw), until the
   // client pings: the clock moves for that ping, once, if two seconds of real time were not enough.
-  bool RunUntilHeard(const std::function<bool()>& condition);
+  bool RunUntilPastFirstPing(const std::function<bool()>& condition);
   // Runs turns until there was nothing to do for a while, so that everything in flight has arrived.
   void Settle();
   // Moves the clock, in steps, with turns between them.
