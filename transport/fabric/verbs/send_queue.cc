@@ -211,7 +211,9 @@ VerbsSendRing::Entry VerbsSendQueue::Translate(const SendWorkRequest& from, cons
   to.num_sge = static_cast<int>(from.sges.size());
   to.opcode = ToVerbs(from.opcode);
   if (from.signaled) to.send_flags |= IBV_SEND_SIGNALED;
-  if (!IsAnswered(from.opcode) && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
+  // What is inline the provider copies with the processor, which may not see what a WRITE takes
+  // (MemoryRange::cpu_visible). The memory of a SEND is always visible.
+  if (from.opcode == Opcode::kSend && length_bytes <= inline_bytes_) to.send_flags |= IBV_SEND_INLINE;
   if (IsAtomic(from.opcode)) [[unlikely]] {
     to.wr.atomic = {.remote_addr = from.remote_address,
                     .compare_add = from.compare_add,
