@@ -80,9 +80,11 @@ class [[nodiscard]] RegisteredMemory {
   absl::Span<uint8_t> bytes() const { return bytes_; }
 
   // Deregisters it. Operations that are in flight on it go on, and this returns when the last one has ended:
-  // no NIC touches the memory any more. Cancel those that have no deadline first. Later ones copy, as of
-  // other memory of the program's. FailedPrecondition: on a poller (in a handler or callback) while there is
-  // an operation, where it would wait for itself, and it stays registered; in a child after fork(); it was
+  // no NIC touches the memory any more. Cancel those that have no deadline first. Those that begin meanwhile,
+  // and later, copy, as of other memory of the program's. If the processor does not see it, those that begin
+  // meanwhile end with FailedPrecondition, and no later one may name it: nothing here knows of it any more,
+  // and the copy would be a SIGSEGV. FailedPrecondition: on a poller (in a handler or callback) while there
+  // is an operation, where it would wait for itself, and it stays registered; in a child after fork(); it was
   // released, or moved from.
   absl::Status Release();
 

@@ -101,11 +101,9 @@ absl::Status RemoteCall::FindRegistered() {
   transport::UserRegions& regions = carrier_->runtime()->user_regions();
   if (!regions.any()) return absl::OkStatus();
   // The 8 bytes of an atomic are copied: not each device that registers on demand has atomics into it.
-  if (!is_atomic()) use_ = regions.Find(local_.data(), local_.size());
-  if (use_ || !regions.IsHidden(local_.data(), local_.size())) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the processor does not see the memory here (MemoryRange::cpu_visible), so nothing is copied, and ",
-      is_atomic() ? "what an atomic returns always is" : "no RegisteredMemory has all of it"));
+  transport::UserRegions::Found found = regions.Find(local_.data(), local_.size(), !is_atomic());
+  use_ = std::move(found.use);
+  return found.copyable;
 }
 
 void RemoteCall::Begin() {

@@ -110,8 +110,8 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   absl::Status result() const;
   // Why `parts` cannot be, or OK: `pieces` has them.
   absl::Status Prepare(absl::Span<const RemotePart> parts);
-  // `use_`, if the program has registered the caller's memory. InvalidArgument: it cannot be used in place,
-  // nor copied.
+  // `use_`, if the program has registered the caller's memory. Not OK: it can neither be used in place nor be
+  // copied, see UserRegions::Find().
   absl::Status FindRegistered();
   // A NIC may touch the caller's memory until the end.
   bool is_direct() const { return !bounce_; }

@@ -17,8 +17,10 @@
 #include "gtest/gtest.h"
 #include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/fabric/tcp/fabric.h"
+#include "hawser/transport/fabric/verbs/fabric.h"
 
 namespace hawser::transport {
 namespace {
@@ -51,7 +53,7 @@ class UserRegionsTest : public ::testing::Test {
   }
   // The region that has these bytes. Null: none.
   const UserRegion* Of(size_t offset, size_t length) {
-    const UserRegionUse use = regions_.Find(memory_.data() + offset, length);
+    const UserRegionUse use = regions_.Find(memory_.data() + offset, length).use;
     return use ? &use.region() : nullptr;
   }
 
@@ -105,7 +107,7 @@ TEST_F(UserRegionsTest, RegionsMayOverlap) {
 
 TEST_F(UserRegionsTest, ARegionInUseIsNotReleasedWhereNothingMayWait) {
   UserRegion* const region = Add(Part(0, 100));
-  std::optional<UserRegionUse> use = regions_.Find(memory_.data(), 10);
+  std::optional<UserRegionUse> use = regions_.Find(memory_.data(), 10).use;
   EXPECT_FALSE(regions_.Release(region, false));
   EXPECT_EQ(Of(0, 100), region) << "nothing has changed";
   use.reset();
@@ -115,8 +117,8 @@ TEST_F(UserRegionsTest, ARegionInUseIsNotReleasedWhereNothingMayWait) {
 
 TEST_F(UserRegionsTest, ReleaseReturnsWhenTheLastUseHasEnded) {
   UserRegion* const region = Add(Part(0, 100));
-  UserRegionUse first = regions_.Find(memory_.data(), 10);
-  UserRegionUse second = regions_.Find(memory_.data() + 20, 10);
+  UserRegionUse first = regions_.Find(memory_.data(), 10).use;
+  UserRegionUse second = regions_.Find(memory_.data() + 20, 10).use;
   std::atomic<bool> released{false};
   std::thread releases([&] {
     EXPECT_TRUE(regions_.Release(region, true));
@@ -131,9 +133,45 @@ TEST_F(UserRegionsTest, ReleaseReturnsWhenTheLastUseHasEnded) {
   releases.join();
 }
 
+// Memory that the processor does not see must not be copied either, so it is known until the end.
+TEST_F(UserRegionsTest, WhatTheProcessorDoesNotSeeIsKnownUntilItIsReleased) {
+  fabric::FakeVerbs verbs;
+  const auto device = fabric::NewVerbsFabric({.device = "fake0", .library = &verbs.library()}).value();
+  UserRegions regions(*device, environment_);
+  UserRange range = Part(1000, 1000);
+  range.cpu_visible = false;
+  UserRegion* const region = *regions.Register(range);
+  const auto code = [&](size_t offset, size_t length, bool in_place = true) {
+    const UserRegions::Found found = regions.Find(memory_.data() + offset, length, in_place);
+    EXPECT_FALSE(found.use);
+    return found.copyable.code();
+  };
+  EXPECT_EQ(code(0, 1000), absl::StatusCode::kOk);
+  EXPECT_EQ(code(999, 2), absl::StatusCode::kInvalidArgument) << "it has not all of it";
+  EXPECT_EQ(code(1000, 8, false), absl::StatusCode::kInvalidArgument);
+  UserRegionUse use = regions.Find(memory_.data() + 1000, 1000).use;
+  ASSERT_TRUE(use);
+  std::thread releases([&] { EXPECT_TRUE(regions.Release(region, true)); });
+  environment_.waits.WaitForNotification();
+  EXPECT_TRUE(regions.any());
+  EXPECT_EQ(code(1000, 1000), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(1999, 2), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(1000, 8, false), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(2000, 8), absl::StatusCode::kOk);
+  // While it is deregistered, too.
+  verbs.during["ibv_dereg_mr"] = [&] {
+    EXPECT_TRUE(regions.any());
+    EXPECT_EQ(code(1000, 1000), absl::StatusCode::kFailedPrecondition);
+  };
+  use = {};
+  releases.join();
+  EXPECT_TRUE(verbs.during.empty());
+  EXPECT_FALSE(regions.any());
+}
+
 TEST_F(UserRegionsTest, AUseMovesWithItsObject) {
   UserRegion* const region = Add(Part(0, 100));
-  UserRegionUse one = regions_.Find(memory_.data(), 10);
+  UserRegionUse one = regions_.Find(memory_.data(), 10).use;
   UserRegionUse other(std::move(one));
   EXPECT_FALSE(one);
   one = std::move(other);
@@ -179,7 +217,7 @@ TEST_F(UserRegionsTest, WhatTcpCannotUseIsRefusedWithTheReason) {
   on_demand.kind = UserRange::Kind::kOnDemand;
   UserRegion* const region = Add(on_demand);  // Nothing is pinned anyway.
   EXPECT_EQ(Of(0, 100), region);
-  EXPECT_FALSE(regions_.IsHidden(memory_.data(), 100));
+  EXPECT_THAT(regions_.Find(memory_.data(), 200).copyable, IsOk());
   EXPECT_TRUE(regions_.Release(region, true));
 }
 
@@ -198,7 +236,7 @@ TEST_F(UserRegionsTest, AProgramCannotTakeAllPlacesOfTheFabric) {
 // Another thread has the lock during fork(), so in the child it is never free.
 TEST_F(UserRegionsTest, InAChildAUseEndsWithoutTheLock) {
   UserRegion* const region = Add(Part(0, 100));
-  std::optional<UserRegionUse> use = regions_.Find(memory_.data(), 10);
+  std::optional<UserRegionUse> use = regions_.Find(memory_.data(), 10).use;
   environment_.keeps_lock = true;
   std::thread releases([&] { EXPECT_TRUE(regions_.Release(region, true)); });
   environment_.waits.WaitForNotification();

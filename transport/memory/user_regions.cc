@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace hawser::transport {
@@ -38,19 +39,25 @@ absl::StatusOr<UserRegion*> UserRegions::Register(const UserRange& range) {
 }
 
 bool UserRegions::Release(UserRegion* region, bool may_wait) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (region->uses_ != 0 && !may_wait) return false;
+    region->ending_ = true;
+    environment_.Await(
+        mutex_, unused_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return region->uses_ == 0; },
+        absl::InfiniteFuture());
+  }
+  region->registered_ = nullptr;
   std::unique_ptr<UserRegion> released;  // Destroyed without the lock.
   absl::MutexLock lock(&mutex_);
-  if (region->uses_ != 0 && !may_wait) return false;
   const auto at = std::find_if(table_.begin(), table_.end(),
                                [&](const std::unique_ptr<UserRegion>& each) { return each.get() == region; });
   released = std::move(*at);
   const auto number = static_cast<size_t>(at - table_.begin());
   table_.erase(at);
   Measure(number);
+  // Last: without it nobody looks whether the processor sees the memory.
   count_.fetch_sub(1, std::memory_order_acq_rel);
-  environment_.Await(
-      mutex_, unused_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return region->uses_ == 0; },
-      absl::InfiniteFuture());
   return true;
 }
 
@@ -67,8 +74,8 @@ void UserRegions::Measure(size_t from) {
   }
 }
 
-template <typename Found>
-void UserRegions::Visit(uint64_t address, uint64_t end, Found found) const {
+template <typename Visitor>
+void UserRegions::Visit(uint64_t address, uint64_t end, Visitor found) const {
   auto at = std::lower_bound(
       table_.begin(), table_.end(), end,
       [](const std::unique_ptr<UserRegion>& each, uint64_t limit) { return each->begin() < limit; });
@@ -79,29 +86,34 @@ void UserRegions::Visit(uint64_t address, uint64_t end, Found found) const {
   }
 }
 
-UserRegionUse UserRegions::Find(const uint8_t* address, size_t length_bytes) {
+UserRegions::Found UserRegions::Find(const uint8_t* address, size_t length_bytes, bool in_place) {
   const auto begin = reinterpret_cast<uint64_t>(address);
   UserRegion* has_all = nullptr;
+  bool hidden = false, ending = false;
   absl::MutexLock lock(&mutex_);
   Visit(begin, begin + length_bytes, [&](UserRegion& region) {
+    hidden |= !region.range().cpu_visible;
+    ending |= !region.range().cpu_visible && region.ending_;
+    if (!in_place || region.ending_) return false;
     if (region.begin() > begin || region.end() - begin < length_bytes) return false;
     has_all = &region;
     return true;
   });
-  if (has_all == nullptr) return {};
-  ++has_all->uses_;
-  return UserRegionUse(*this, *has_all);
-}
-
-bool UserRegions::IsHidden(const uint8_t* address, size_t length_bytes) const {
-  const auto begin = reinterpret_cast<uint64_t>(address);
-  bool hidden = false;
-  absl::MutexLock lock(&mutex_);
-  Visit(begin, begin + length_bytes, [&](const UserRegion& region) {
-    hidden = !region.range().cpu_visible;
-    return hidden;
-  });
-  return hidden;
+  if (has_all != nullptr) {
+    ++has_all->uses_;
+    return {.use = UserRegionUse(*this, *has_all), .copyable = absl::OkStatus()};
+  }
+  if (!hidden) return {};
+  constexpr absl::string_view kWhy =
+      "the processor does not see the memory here (MemoryRange::cpu_visible), so nothing is copied, and ";
+  if (ending) {
+    return {
+        .use = {},
+        .copyable = absl::FailedPreconditionError(absl::StrCat(kWhy, "its RegisteredMemory is released"))};
+  }
+  return {.use = {},
+          .copyable = absl::InvalidArgumentError(absl::StrCat(
+              kWhy, in_place ? "no RegisteredMemory has all of it" : "what an atomic returns always is"))};
 }
 
 }  // namespace hawser::transport

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/fork.h"
@@ -22,7 +23,8 @@ class UserRegions;
 using UserRange = fabric::MemoryRange;
 
 // Memory of a program, registered with one fabric. It moves round this ring:
-//   program -> registered <-> in use, by operations -> program, once UserRegions::Release() has returned.
+//   program -> registered <-> in use, by operations -> ending, nothing new uses it -> program, once
+//   UserRegions::Release() has returned.
 class UserRegion {
  public:
   UserRegion(const UserRange& range, std::unique_ptr<fabric::MemoryRegion> registered)
@@ -38,8 +40,9 @@ class UserRegion {
   uint64_t end() const { return begin() + range_.length_bytes; }
 
   const UserRange range_;
-  std::unique_ptr<fabric::MemoryRegion> registered_;
-  uint64_t uses_ = 0;   // Guarded by UserRegions::mutex_.
+  std::unique_ptr<fabric::MemoryRegion> registered_;  // Null: it is ending, and nothing uses it any more.
+  uint64_t uses_ = 0;                                 // Guarded by UserRegions::mutex_.
+  bool ending_ = false;                               // Likewise: it is being released.
   uint64_t reach_ = 0;  // Likewise: the last end of all regions that are not behind it in the table.
 };
 
@@ -82,16 +85,23 @@ class UserRegions {
 
   // Slow: see fabric.h. What Fabric::RegisterRange() says; ResourceExhausted: kRegionsMax are registered.
   absl::StatusOr<UserRegion*> Register(const UserRange& range);
-  // Finds it no more, and returns once nothing uses it and it is deregistered. False: something uses it, and
-  // the caller must not wait (`may_wait`: it is on no poller). Then nothing has changed.
+  // Nothing new uses it from now on; returns once nothing uses it and it is deregistered. Until then it is
+  // still known whether the processor sees it. False: something uses it, and the caller must not wait
+  // (`may_wait`: it is on no poller). Then nothing has changed.
   bool Release(UserRegion* region, bool may_wait);
 
   // There are some, so that it pays to look.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-  // A use of a region that has all of [address, address + length). Empty: none has.
-  UserRegionUse Find(const uint8_t* address, size_t length_bytes);
-  // The processor does not see some of it.
-  bool IsHidden(const uint8_t* address, size_t length_bytes) const;
+  // What is known of a range of memory.
+  struct Found {
+    // Of a region that has all of it. Empty: none has, or there is to be no use.
+    UserRegionUse use;
+    // Without a use. Not OK: the processor does not see some of it, so that it must not be copied either.
+    // FailedPrecondition: that is being released. InvalidArgument: otherwise.
+    absl::Status copyable;
+  };
+  // `in_place` false: there is to be no use.
+  Found Find(const uint8_t* address, size_t length_bytes, bool in_place = true);
 
  private:
   friend class UserRegionUse;
@@ -100,8 +110,8 @@ class UserRegions {
   // Sets reach_ of what is at `from` or behind it, after a change of the table there.
   void Measure(size_t from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Calls `found` with the regions that reach beyond `address` and begin before `end`, until it returns true.
-  template <typename Found>
-  void Visit(uint64_t address, uint64_t end, Found found) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  template <typename Visitor>
+  void Visit(uint64_t address, uint64_t end, Visitor found) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   fabric::Fabric& fabric_;
   Environment& environment_;
