@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "hawser/tests/chaos/process.h"
@@ -17,58 +19,73 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-bool Says(const Process& process, absl::string_view text) {
-  for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;) {
-    if (absl::StrContains(process.output(), text)) return true;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return false;
-}
+// A process, and what it has said.
+class Speaker {
+ public:
+  explicit Speaker(const std::vector<std::string>& command)
+      : process_(command[0], command, ::testing::TempDir() + "/naive_table.log", [this](auto& line) {
+          const absl::MutexLock lock(&mutex_);
+          absl::StrAppend(&said_, line, "\n");
+        }) {}
 
+  // Waits until it has said a line with `text`. Returns all that it has said since the last time.
+  std::string Await(absl::string_view text) {
+    const absl::MutexLock lock(&mutex_);
+    const auto is_there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return absl::StrContains(said_, text);
+    };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&is_there), kPatience)) << text << ": " << said_;
+    return std::exchange(said_, {});
+  }
+  std::string Ask(const std::string& line, absl::string_view answer) {
+    process_.Say(line);
+    return Await(answer);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::string said_ ABSL_GUARDED_BY(mutex_);
+  Process process_;
+};
+
+// The server has written half of another value of churn/0.
 class NaiveTableTest : public ::testing::Test {
  protected:
   NaiveTableTest() {
-    EXPECT_TRUE(Says(server_, "\n"));
-    const std::string line = server_.output();
-    uri_ = line.substr(line.find("tcp://"), line.find('\n') - line.find("tcp://"));
+    const std::string line = server_.Await("listening on ");
+    const size_t begin = line.find("tcp://");
+    uri_ = line.substr(begin, line.find('\n', begin) - begin);
   }
-  std::unique_ptr<Process> Client(const std::vector<std::string>& flags) const {
+  std::unique_ptr<Speaker> Client(const std::vector<std::string>& flags) const {
     std::vector<std::string> command = {"tests/chaos/table_client", "--target=" + uri_};
     command.insert(command.end(), flags.begin(), flags.end());
-    return std::make_unique<Process>("client", command, ::testing::TempDir() + "/client.log");
+    return std::make_unique<Speaker>(command);
   }
 
-  Process server_{"server",
-                  {"tests/chaos/table_server", absl::StrCat("--listen=", TestUri())},
-                  ::testing::TempDir() + "/server.log"};
+  Speaker server_{{"tests/chaos/table_server", absl::StrCat("--listen=", TestUri()), "--torn"}};
   std::string uri_;
 };
 
-TEST_F(NaiveTableTest, AClientThatTakesWhatItReadsFindsMixtures) {
+TEST_F(NaiveTableTest, AClientThatTakesWhatItReadsFindsAMixture) {
   const auto client = Client({"--naive"});
-  client->Say("run");
-  EXPECT_TRUE(Says(*client, "WRONG: churn/"));
+  const std::string said = client->Ask("look", "looked");
+  EXPECT_TRUE(absl::StrContains(said, "WRONG: churn/0: 200 bytes: a torn value: put 2")) << said;
+  server_.Ask("on", "whole");
+  const std::string whole = client->Ask("look", "looked");
+  EXPECT_FALSE(absl::StrContains(whole, "WRONG")) << whole;
 }
 
-TEST_F(NaiveTableTest, AClientThatLooksAtVersionsMeetsMixturesAndTakesNone) {
+TEST_F(NaiveTableTest, AClientThatLooksAtVersionsMeetsAMixtureAndTakesNone) {
   const auto client = Client({});
-  std::string output;
-  size_t from = 0;
-  // Until it has met one.
-  for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;) {
-    client->Say("run");
-    absl::SleepFor(absl::Milliseconds(50));
-    client->Say("settle");
-    while (!absl::StrContains(client->output().substr(from), "settled") && absl::Now() < give_up) {
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    output = client->output().substr(from);
-    from += output.size();
-    if (!absl::StrContains(output, ", 0 READs of a mixture")) break;
-  }
-  EXPECT_TRUE(absl::StrContains(output, "settled") && !absl::StrContains(output, ", 0 READs of a mixture"))
-      << output;
-  EXPECT_FALSE(absl::StrContains(client->output(), "WRONG")) << client->output();
+  // Each of its three threads finds the other seven.
+  const std::string said = client->Ask("look", "looked");
+  EXPECT_TRUE(absl::StrContains(said, "looked: 21 values found, ")) << said;
+  EXPECT_FALSE(absl::StrContains(said, ", 0 READs of a mixture")) << said;
+  EXPECT_FALSE(absl::StrContains(said, "WRONG")) << said;
+  server_.Ask("on", "whole");
+  const std::string whole = client->Ask("look", "looked");
+  EXPECT_TRUE(absl::StrContains(whole, "looked: 45 values found, ")) << whole;
+  EXPECT_FALSE(absl::StrContains(whole, "WRONG")) << whole;
 }
 
 }  // namespace

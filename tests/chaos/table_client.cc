@@ -3,9 +3,10 @@
 //
 //   table_client --target=tcp://127.0.0.1:1 [--slot=0] [--seed=0] [--naive]
 //
-// Takes lines: "run", and "settle", which is answered by "settled" once each thread has put and found all its
-// keys. Ends with its stdin. What is wrong goes to stdout as "WRONG: ...". --naive: takes what a READ has
-// brought without a look at its version, which has to be found wrong.
+// Takes lines: "run"; "settle", which is answered by "settled" once each thread has put and found all its
+// keys; and "look", by "looked", once each has looked for every key that the server itself changes. Ends with
+// its stdin. What is wrong goes to stdout as "WRONG: ...". --naive: takes what a READ has brought without a
+// look at its version, which has to be found wrong.
 
 #include <unistd.h>
 
@@ -119,8 +120,18 @@ class Worker {
       } else if (dice < 70) {
         Find(Name(Below(2), Below(kThreads), Below(kKeys)), Timeout()).IgnoreError();
       } else {
-        FindChurned(Below(kChurned));
+        FindChurned(Below(kChurned), Timeout()).IgnoreError();
       }
+    }
+  }
+
+  void Look() {
+    const absl::Time give_up = absl::Now() + kHealedMax;
+    for (size_t i = 0; i < kChurned; ++i) {
+      absl::Status found;
+      do {
+        found = FindChurned(i, absl::Seconds(5));
+      } while ((absl::IsUnavailable(found) || absl::IsDeadlineExceeded(found)) && absl::Now() < give_up);
     }
   }
 
@@ -190,14 +201,15 @@ class Worker {
     return true;
   }
 
-  void FindChurned(size_t index) {
-    const auto found = Find(absl::StrCat(kChurnPrefix, index), Timeout());
-    if (!found.ok() || found->sequence == 0) return;
+  absl::Status FindChurned(size_t index, absl::Duration timeout) {
+    const auto found = Find(absl::StrCat(kChurnPrefix, index), timeout);
+    if (!found.ok() || found->sequence == 0) return found.status();
     Known& known = churned_[index];
     if (known.run == found->run && found->sequence < known.sequence) {
       Wrong(absl::StrCat(kChurnPrefix, index, ": value ", found->sequence, " after ", known.sequence));
     }
     known.Raise(found->run, found->sequence);
+    return absl::OkStatus();
   }
 
   // Of a key of this thread: whether it was found, not older than what is known.
@@ -332,12 +344,12 @@ int Main(int argc, char** argv) {
     join();
     if (line == "run") {
       start(&Worker::Run);
-    } else if (line == "settle") {
-      start(&Worker::Settle);
+    } else if (line == "settle" || line == "look") {
+      start(line == "settle" ? &Worker::Settle : &Worker::Look);
       join();
-      std::cout << absl::StrCat("settled: ", client.found.load(), " values found, ", client.torn.load(),
-                                " READs of a mixture, ", client.failed.load(), " failures, opened ",
-                                client.opened.load(), " times\n")
+      std::cout << absl::StrCat(line == "settle" ? "settled: " : "looked: ", client.found.load(),
+                                " values found, ", client.torn.load(), " READs of a mixture, ",
+                                client.failed.load(), " failures, opened ", client.opened.load(), " times\n")
                 << std::flush;
     }
   }

@@ -1,10 +1,14 @@
 // The server of a hash table that clients READ by themselves. A program of a user's: it has what
 // docs/guide.md says of one-sided memory, and no more.
 //
-//   table_server --listen=tcp://127.0.0.1:0
+//   table_server --listen=tcp://127.0.0.1:0 [--torn]
+//
+// --torn: changes no keys by itself. It stops in the middle of a second value of the first of them, until a
+// line comes on stdin; "whole" answers that.
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -78,11 +82,7 @@ class Service final : public TableService {
     place->key = std::string(key);
     if (sequence <= place->sequence) return absl::OkStatus();
     place->sequence = sequence;
-    Slot slot;
-    slot.key_bytes = static_cast<uint8_t>(key.size());
-    std::memcpy(slot.key, key.data(), key.size());
-    slot.value_bytes = static_cast<uint8_t>(value.size());
-    std::memcpy(slot.value, value.data(), value.size());
+    Slot slot = SlotWith(key, value);
     const size_t index = static_cast<size_t>(place - places_.data());
     VersionedCell cell(memory_->bytes().subspan(index * kSlotBytes, kSlotBytes));
     cell.Write(slot.bytes());
@@ -106,11 +106,56 @@ class Service final : public TableService {
     }
   }
 
+  // Instead of Churn(): puts its keys, then writes the first half of the words of another value of the first.
+  absl::Status TearFirst() {
+    std::array<uint8_t, kValueMax> value;
+    for (int i = 0; i < kChurned; ++i) {
+      const std::string key = absl::StrCat(kChurnPrefix, i);
+      hawser::chaos::FillContents(key, 1, value.data(), value.size());
+      if (absl::Status set = Set(key, 1, value); !set.ok()) return set;
+    }
+    const std::string key = absl::StrCat(kChurnPrefix, 0);
+    hawser::chaos::FillContents(key, 2, value.data(), value.size());
+    Slot next = SlotWith(key, value);
+    std::memcpy(next_.data(), FirstChurned().data(), kSlotBytes);
+    VersionedCell({reinterpret_cast<uint8_t*>(next_.data()), kSlotBytes}).Write(next.bytes());
+    CopyNext(0, next_.size() / 2);
+    return absl::OkStatus();
+  }
+  // The other half.
+  void EndFirst() { CopyNext(next_.size() / 2, next_.size()); }
+
  private:
   struct Place {
     std::string key;
     uint64_t sequence = 0;
   };
+
+  static Slot SlotWith(absl::string_view key, absl::Span<const uint8_t> value) {
+    Slot slot;
+    slot.key_bytes = static_cast<uint8_t>(key.size());
+    std::memcpy(slot.key, key.data(), key.size());
+    slot.value_bytes = static_cast<uint8_t>(value.size());
+    std::memcpy(slot.value, value.data(), value.size());
+    return slot;
+  }
+
+  // The cell of the first key that the server changes.
+  absl::Span<uint64_t> FirstChurned() {
+    absl::MutexLock lock(&mutex_);
+    uint64_t index = SlotOf(absl::StrCat(kChurnPrefix, 0), kSlots);
+    while (places_[index].key != absl::StrCat(kChurnPrefix, 0)) index = (index + 1) % kSlots;
+    return {reinterpret_cast<uint64_t*>(memory_->data() + index * kSlotBytes), next_.size()};
+  }
+  // As VersionedCell::Write() does it.
+  void CopyNext(size_t from, size_t to) {
+    const absl::Span<uint64_t> words = FirstChurned();
+    for (size_t i = from; i < to; ++i) {
+      std::atomic_ref<uint64_t>(words[i]).store(next_[i], std::memory_order_release);
+    }
+  }
+
+  std::array<uint64_t, kSlotBytes / sizeof(uint64_t)> next_;  // The cell of the first, after TearFirst().
 
   const uint64_t run_ = std::random_device()() | uint64_t{std::random_device()()} << 32;
   absl::Mutex mutex_;
@@ -123,7 +168,8 @@ int Main(int argc, char** argv) {
   examples::StopSignal stop;
   std::string uri;
   examples::FlagSet flags;
-  flags.Text("listen", &uri);
+  bool torn = false;
+  flags.Text("listen", &uri).Switch("torn", &torn);
   absl::Status status = flags.Apply(examples::CommandLine::Split({argv + 1, argv + argc}));
   if (!status.ok()) {
     std::cerr << status << std::endl;
@@ -134,17 +180,23 @@ int Main(int argc, char** argv) {
   status = server.AddService(&service);
   if (status.ok()) status = server.Listen(uri).status();
   if (status.ok()) status = service.Start(server);
+  if (status.ok() && torn) status = service.TearFirst();
   if (!status.ok()) {
     std::cerr << status << std::endl;
     return 1;
   }
   std::atomic<bool> stopping{false};
-  std::thread churn([&] { service.Churn(stopping); });
+  std::thread churn;
+  if (!torn) churn = std::thread([&] { service.Churn(stopping); });
   for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
+  if (std::string line; torn && std::getline(std::cin, line)) {
+    service.EndFirst();
+    std::cout << "whole" << std::endl;
+  }
   stop.Wait();
   server.Shutdown(absl::Now() + absl::Seconds(5)).IgnoreError();
   stopping = true;
-  churn.join();
+  if (churn.joinable()) churn.join();
   return 0;
 }
 
