@@ -46,7 +46,7 @@ interface Perf {
 
   share @5 (access :UInt8) -> (memory :Memory.Ticket);
   # Memory that the client reaches by itself. `access`, as of the ticket: 1, for READs: 4 MiB of bytes 'g'; 3, for WRITEs: 4 MiB;
-  # 4, for atomics: 4096 bytes. All clients that ask for the same access share one memory, which the server has from the first
-  # time on. ResourceExhausted: there is no memory for it, or this client's host has too many tickets. InvalidArgument: another
-  # access.
+  # 4, for atomics: 4096 bytes. All clients that ask for the same access share one memory: each reads what the others have
+  # written. The server has it from the first time until its end. ResourceExhausted: there is no memory for it (the answer
+  # for a second, too), or this client's host has too many tickets. InvalidArgument: another access.
 }

@@ -80,7 +80,7 @@ void PerfService::Close(absl::Time /*deadline*/) {
   std::vector<std::unique_ptr<RawPort>> ports;
   std::vector<std::unique_ptr<Waiting>> waiting;
   Payloads payloads;
-  std::map<Access, SharedMemory> shared;
+  std::map<Access, Shared> shared;
   std::thread thread;
   {
     const absl::MutexLock lock(&mutex_);
@@ -93,6 +93,9 @@ void PerfService::Close(absl::Time /*deadline*/) {
     thread = std::move(thread_);
   }
   for (const auto& each : waiting) each->call.Finish(ShuttingDown());
+  for (auto& [access, of] : shared) {
+    for (Asking& each : of.waiting) each.call.Finish(ShuttingDown());
+  }
   for (const auto& port : ports) port->Stop();  // All at once, before the first is waited for.
   ports.clear();
   if (thread.joinable()) thread.join();
@@ -280,7 +283,6 @@ absl::StatusOr<std::unique_ptr<RawPort>> PerfService::OpenPort(perf::RawService 
       absl::StrCat("this server knows no raw service ", static_cast<uint16_t>(service)));
 }
 
-// The first one of each access takes a millisecond.
 absl::Status PerfService::Share(ServerContext& context, Wire::ShareParams::Reader request,
                                 Wire::ShareResults::Builder reply) {
   const auto access = static_cast<Access>(request.getAccess());
@@ -288,16 +290,55 @@ absl::Status PerfService::Share(ServerContext& context, Wire::ShareParams::Reade
     return absl::InvalidArgumentError(absl::StrCat("share for access ", request.getAccess(),
                                                    ": 1 (READs), 3 (WRITEs) and 4 (atomics) are possible"));
   }
-  const absl::MutexLock lock(&mutex_);
-  if (closed_) return ShuttingDown();
-  auto found = shared_.find(access);
-  if (found == shared_.end()) {
-    absl::StatusOr<SharedMemory> made = host_.Share(access == Access::kAtomic ? kAtomicBytes : kRemoteBytes);
-    if (!made.ok()) return made.status();
-    if (access == Access::kRead) memset(made->data(), kByte, made->size_bytes());
-    found = shared_.emplace(access, *std::move(made)).first;
+  std::shared_ptr<const SharedMemory> memory;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (closed_) return ShuttingDown();
+    Shared& shared = shared_[access];
+    if (shared.memory == nullptr) {
+      if (absl::Now() < shared.refused_until) return shared.refusal;
+      // To map, register and fill it takes long: not here.
+      if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
+      shared.waiting.emplace_back(context.Defer(), reply);
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
+    memory = shared.memory;
   }
-  return context.Grant(found->second, {.access = access}, reply.initMemory());
+  return context.Grant(*memory, {.access = access}, reply.initMemory());
+}
+
+std::optional<Access> PerfService::WantedMemory() const {
+  for (const auto& [access, shared] : shared_) {
+    if (!shared.waiting.empty()) return access;
+  }
+  return std::nullopt;
+}
+
+void PerfService::MakeMemory(Access access) {
+  absl::StatusOr<SharedMemory> made = host_.Share(access == Access::kAtomic ? kAtomicBytes : kRemoteBytes);
+  std::shared_ptr<const SharedMemory> memory;
+  if (made.ok()) {
+    if (access == Access::kRead) memset(made->data(), kByte, made->size_bytes());
+    memory = std::make_shared<const SharedMemory>(*std::move(made));
+  }
+  std::vector<Asking> waiting;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (closed_) return;  // Close() has answered them.
+    Shared& shared = shared_[access];
+    waiting.swap(shared.waiting);
+    shared.memory = memory;
+    if (memory == nullptr) {
+      shared.refusal = made.status();
+      shared.refused_until = absl::Now() + settings_.refusal;
+    }
+  }
+  for (Asking& each : waiting) {
+    each.call.Finish(memory == nullptr
+                         ? made.status()
+                         : each.call.context().Grant(*memory, {.access = access}, each.reply.initMemory()));
+  }
 }
 
 SocketAddress PerfService::AddressFor(absl::string_view known_as) const {
@@ -330,10 +371,11 @@ void PerfService::Run() {
     std::vector<std::unique_ptr<RawPort>> ended;
     std::vector<std::shared_ptr<const Buffer>> unused;
     std::unique_ptr<Waiting> waiting;
+    std::optional<Access> wanted;
     {
       const absl::MutexLock lock(&mutex_);
       const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        return !closed_ && waiting_.empty() &&
+        return !closed_ && waiting_.empty() && !WantedMemory().has_value() &&
                std::none_of(raw_ports_.begin(), raw_ports_.end(), [](auto& port) { return port->ended(); });
       };
       while (idle() && absl::Now() < NextTime()) changed_.WaitWithDeadline(&mutex_, NextTime());
@@ -345,7 +387,9 @@ void PerfService::Run() {
       ended = TakeEnded();
       unused = TakeUnused(now);
       waiting = TakeWaiting();
+      wanted = WantedMemory();
     }
+    if (wanted.has_value()) MakeMemory(*wanted);
     if (waiting != nullptr) Answer(*waiting);
   }
 }

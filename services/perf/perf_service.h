@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -39,8 +40,8 @@ namespace hawser::internal {
 // each at most; and 8 MiB that clients READ and WRITE, from the first such request on. A shared payload goes
 // when it was not asked for during Settings::keep, or when memory is short, in either case unless an answer
 // refers to it.
-// Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads and ends what
-//           is over, so that no handler holds its poller for that.
+// Thread:   any. A thread of its own, from the first need of it until Close(), fills payloads, makes the
+//           memory that clients reach, and ends what is over, so that no handler holds its poller for that.
 // Lifetime: its owner calls Close() first, and keeps it until the last handler has returned.
 class PerfService final : public ServerExtension, public perf::PerfService {
   using Wire = perf::Perf;
@@ -59,6 +60,7 @@ class PerfService final : public ServerExtension, public perf::PerfService {
     absl::Duration look = absl::Seconds(1);      // At a payload: whether memory is short.
     absl::Duration accept = absl::Seconds(5);    // From openRaw until the token is there.
     absl::Duration raw_life = absl::Minutes(1);  // From openRaw until the connection is ended.
+    absl::Duration refusal = absl::Seconds(1);   // Memory that could not be made is not tried for again.
     bool queue_pairs_of_sockets = false;         // Tests have no other network.
   };
 
@@ -104,6 +106,18 @@ class PerfService final : public ServerExtension, public perf::PerfService {
     const std::string scheme;
     const size_t bytes;
   };
+  // A `share` whose memory has to be made.
+  struct Asking {
+    Asking(DeferredCall from, Wire::ShareResults::Builder into) : call(std::move(from)), reply(into) {}
+    DeferredCall call;
+    Wire::ShareResults::Builder reply;
+  };
+  struct Shared {
+    std::shared_ptr<const SharedMemory> memory;  // Null: it is not there yet.
+    std::vector<Asking> waiting;                 // For it. Bounded by the slots of connections.
+    absl::Status refusal;                        // Why it could not be made the last time.
+    absl::Time refused_until = absl::InfinitePast();
+  };
 
   absl::StatusOr<std::unique_ptr<RawPort>> OpenPort(perf::RawService service, const RawPort::Options& options,
                                                     std::shared_ptr<transport::Runtime> runtime);
@@ -120,6 +134,9 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   // The one whose turn it is; null: none waits.
   std::unique_ptr<Waiting> TakeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Answer(Waiting& waiting);
+  // What calls wait for. nullopt: none does.
+  std::optional<Access> WantedMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeMemory(Access access);
   // Those that are over, for the caller to destroy without the lock.
   std::vector<std::unique_ptr<RawPort>> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Payloads that are not used any more, likewise.
@@ -143,7 +160,7 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   // Bounded by the slots of connections.
   PeerTurns waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);
-  std::map<Access, SharedMemory> shared_ ABSL_GUARDED_BY(mutex_);  // By what it is granted for.
+  std::map<Access, Shared> shared_ ABSL_GUARDED_BY(mutex_);  // By what it is granted for.
 };
 
 }  // namespace hawser::internal

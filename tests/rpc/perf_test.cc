@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -126,7 +127,12 @@ class TimedServer final : internal::ServerExtensionHost {
     return server.AllocateBuffer(size_bytes);
   }
   uint64_t RefusalsOn(absl::string_view) const override { return refusals; }
-  absl::StatusOr<SharedMemory> Share(size_t size_bytes) override { return server.Share(size_bytes); }
+  absl::StatusOr<SharedMemory> Share(size_t size_bytes) override {
+    ++shares;
+    if (on_share) on_share();
+    if (refuses_memory) return absl::ResourceExhaustedError("no memory");
+    return server.Share(size_bytes);
+  }
   absl::StatusOr<std::shared_ptr<transport::Runtime>> RuntimeAt(absl::string_view scheme,
                                                                 const SocketAddress&) override {
     return transport::Runtime::Default(scheme);
@@ -143,7 +149,9 @@ class TimedServer final : internal::ServerExtensionHost {
   std::atomic<int> allocations{0};
   Box<size_t> sizes;  // Of each of them.
   std::atomic<uint64_t> refusals{0};
-  std::function<void()> on_allocate;
+  std::function<void()> on_allocate, on_share;
+  std::atomic<int> shares{0};
+  std::atomic<bool> refuses_memory{false};
   Server server;
   std::shared_ptr<Channel> channel;
 };
@@ -285,6 +293,67 @@ TEST(PerfTest, MemoryForAnotherAccessIsRefused) {
   }
   server.Close();
   EXPECT_THAT(Share(server.channel, 1).status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+TEST(PerfTest, ServingGoesOnWhileMemoryIsMade) {
+  TimedServer server({});
+  Box<bool> began, go_on;
+  server.on_share = [&] {
+    began.Put(true);
+    go_on.Take();
+  };
+  const auto send = [&] {
+    auto call = perf::PerfStub(server.channel).Share();
+    call.request().setAccess(3);
+    return call.Send();
+  };
+  auto first = send();
+  began.Take();
+  auto second = send();
+  EXPECT_THAT(Put(server.channel, "p"), IsOk());
+  EXPECT_THAT(Get(server.channel, 5), IsOk());
+  go_on.Put(true);
+  const auto one = first.Wait(), other = second.Wait();
+  ASSERT_THAT(one.status(), IsOk());
+  ASSERT_THAT(other.status(), IsOk());
+  EXPECT_EQ((*one)->getMemory().getRegion(), (*other)->getMemory().getRegion());
+  EXPECT_EQ(server.shares, 1);
+}
+
+TEST(PerfTest, MemoryThatCannotBeMadeIsNotTriedForAtOnce) {
+  TimedServer server({.refusal = absl::Hours(1)});
+  server.refuses_memory = true;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Share(server.channel, 1).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  }
+  EXPECT_EQ(server.shares, 1);
+  server.refuses_memory = false;
+  EXPECT_THAT(Share(server.channel, 3), IsOk()) << "that of another access";
+}
+
+TEST(PerfTest, MemoryThatCouldNotBeMadeIsTriedForLater) {
+  TimedServer server({.refusal = kExpires});
+  server.refuses_memory = true;
+  EXPECT_THAT(Share(server.channel, 1).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  server.refuses_memory = false;
+  EXPECT_TRUE(Eventually([&] { return Share(server.channel, 1).ok(); }));
+}
+
+TEST(PerfTest, AShareWhoseMemoryIsBeingMadeEndsWithTheServer) {
+  TimedServer server({});
+  Box<bool> began, go_on;
+  server.on_share = [&] {
+    began.Put(true);
+    go_on.Take();
+  };
+  auto call = perf::PerfStub(server.channel).Share();
+  call.request().setAccess(1);
+  auto sent = call.Send();
+  began.Take();
+  std::thread closing([&] { server.Close(); });
+  EXPECT_THAT(sent.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  go_on.Put(true);
+  closing.join();
 }
 
 TEST(PerfTest, NoPayloadIsMadeForCallsThatWereCancelled) {
