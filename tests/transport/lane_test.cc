@@ -78,10 +78,15 @@ void TestOwner::OnUnsent(LaneOperation& operation, bool, const absl::Status& why
 }
 
 // A device in memory, which every test uses: there is one at a time.
-std::shared_ptr<fabric::Fabric> OverVerbs(bool windows) {
+fabric::ExecutingVerbs& DeviceInMemory() {
   static fabric::ExecutingVerbs* const verbs = new fabric::ExecutingVerbs({});
+  return *verbs;
+}
+
+std::shared_ptr<fabric::Fabric> OverVerbs(bool windows) {
   const auto grants = windows ? fabric::GrantKind::kWindows : fabric::GrantKind::kRegistered;
-  return fabric::NewVerbsFabric({.device = "fake0", .grants = grants, .library = &verbs->library()}).value();
+  const fabric::VerbsLibrary& library = DeviceInMemory().library();
+  return fabric::NewVerbsFabric({.device = "fake0", .grants = grants, .library = &library}).value();
 }
 
 // Over the fabric of the tests, and over verbs.
@@ -491,7 +496,8 @@ TEST_P(LaneTest, AnOperationThatCannotBePostedEndsOnce) {
   ASSERT_THAT(Read(handle, 0, 8), IsOk());
   std::vector<Operation> reads(2);
   for (Operation& read : reads) Prepare(read, false, {{0, 8}});
-  world_.client.fabric->FailPosts(true);
+  // The fabric has not asked the device: nothing is posted.
+  world_.client.fabric->FailPosts(true, absl::StatusCode::kFailedPrecondition);
   for (Operation& read : reads) Start(read, handle);
   EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
   world_.client.fabric->FailPosts(false);
@@ -499,6 +505,67 @@ TEST_P(LaneTest, AnOperationThatCannotBePostedEndsOnce) {
   for (const Operation& read : reads) {
     EXPECT_EQ(read.ends, 1);
     EXPECT_CODE(read.result, kUnavailable);
+  }
+}
+
+// Any other error may be that of a device that has taken a part of them.
+TEST_P(LaneTest, OperationsThatADeviceDidNotTakeMayHaveHappened) {
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  std::vector<Operation> writes(2);
+  for (Operation& write : writes) Prepare(write, true, {{0, 8}});
+  world_.client.fabric->FailPosts(true);
+  world_.OnClient([&] {  // One turn, so that both are in one chain.
+    for (Operation& write : writes) lane_->Start(write, handle);
+  });
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
+  world_.client.fabric->FailPosts(false);
+  EXPECT_EQ(owner_.unsent, 0);
+  for (const Operation& write : writes) {
+    EXPECT_EQ(write.ends, 1);
+    EXPECT_CODE(write.result, kUnavailable);
+    EXPECT_NE(Text(write.result).find("may have been written"), std::string::npos) << write.result;
+  }
+}
+
+// The device executes the first ones of a chain, and fails. What it has taken is not started again, and its
+// memory stays in use until the queue pair is gone.
+TEST_P(LaneTest, AChainOfWhichADeviceTookAPartIsNotSentAgain) {
+  if (GetParam() == Network::kTest) GTEST_SKIP() << "only the device in memory fails on demand";
+  constexpr size_t kAdds = 5, kTaken = 2;
+  Dial();
+  const uint32_t handle = Open(Ticket());
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  memset(remote(), 0, 8 * kAdds);
+  std::vector<Operation> adds(kAdds);
+  for (size_t i = 0; i < kAdds; ++i) {
+    Prepare(adds[i], false, {{8 * i, 8}}, 8 * i);
+    adds[i].kind = LaneOperation::Kind::kFetchAdd;
+    adds[i].compare_add = 1;
+  }
+  const auto ended = [&] {
+    return std::count_if(adds.begin(), adds.end(), [](const Operation& add) { return add.ends != 0; });
+  };
+  world_.client.fabric->KeepBackFlushes(true);
+  DeviceInMemory().FailOnePostAt(kTaken);
+  world_.OnClient([&] {
+    for (Operation& add : adds) lane_->Start(add, handle);
+  });
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([this] { return lane_->ending(); }));
+  EXPECT_EQ(ended(), 0) << "the queue pair is not flushed";
+  EXPECT_FALSE(owner_.gone.has_value());
+  world_.client.fabric->KeepBackFlushes(false);
+  ASSERT_TRUE(world_.RunUntilPastFirstPing([this] { return owner_.gone.has_value(); }));
+  EXPECT_EQ(owner_.unsent, 0);
+  for (size_t i = 0; i < kAdds; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(adds[i].ends, 1);
+    EXPECT_CODE(adds[i].result, kUnavailable);
+    EXPECT_NE(Text(adds[i].result).find("may have been written"), std::string::npos) << adds[i].result;
+    uint64_t value = 0;
+    memcpy(&value, remote() + 8 * i, 8);
+    EXPECT_EQ(value, i < kTaken ? 1u : 0u);
   }
 }
 

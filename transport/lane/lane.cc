@@ -8,6 +8,17 @@
 #include "absl/strings/str_cat.h"
 
 namespace hawser::transport {
+namespace {
+
+// Of a chain that PostSend() has refused because of `why`. With these codes the device was not asked.
+// Otherwise it may have taken the work requests before the one that it could not take, and carries them out,
+// though none of them completes.
+bool MayBePostedInPart(const absl::Status& why) {
+  return !absl::IsFailedPrecondition(why) && !absl::IsResourceExhausted(why) && !absl::IsInvalidArgument(why);
+}
+
+}  // namespace
+
 Lane::Lane(Poller& poller, const Target& target, Owner& owner)
     : LaneEnd(poller),
       owner_(owner),
@@ -264,8 +275,13 @@ bool Lane::PostSome() {
   }
   if (chain.empty()) return false;
   uint64_t last = 0;
-  // If that fails, the lane is ending, and has done with the operations what it does with every one.
-  if (!PostWork(absl::MakeSpan(requests), last).ok()) return false;
+  const absl::Status posted = PostWork(absl::MakeSpan(requests), last);
+  if (!posted.ok() && !MayBePostedInPart(posted)) {
+    EndUnposted(posted);
+    return false;
+  }
+  // Also if only a part may be posted: no operation of the chain is then started on another lane, where it
+  // would run twice, and each ends with the lane.
   for (LanePosts::Post& post : chain) {
     LaneOperation& operation = *post.operation;
     if (operation.posted_ == 0) ++handles_.find(operation.handle_)->second->in_flight;
@@ -276,7 +292,8 @@ bool Lane::PostSome() {
     // The others have their turn.
     if (operation.posted_ < operation.pieces.size()) ready_.push_back(&operation);
   }
-  return true;
+  if (!posted.ok()) EndUnposted(posted);
+  return posted.ok();
 }
 
 void Lane::OnSent(uint64_t done) {

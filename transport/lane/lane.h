@@ -28,7 +28,8 @@ namespace hawser::transport {
 // The result of an operation comes when no NIC can touch its local memory any more. What is posted cannot
 // be taken back, so an operation that ends before its completion (deadline, cancellation) breaks the lane:
 // the queue pair disconnects, everything is flushed, and only then all results come. Operations of which
-// nothing was posted go to the owner, which may start them on another lane.
+// nothing was posted go to the owner, which may start them on another lane. If a device fails in the middle
+// of a chain, each operation of that chain counts as posted.
 // Thread:   on the poller.
 // Lifetime: see LaneEnd. If the poller ends first, all operations end with Unavailable, and the owner is not
 //           called any more.

@@ -87,7 +87,7 @@ void LaneEnd::PostMessages() {
     request.signaled = true;
     request.sges = {&sge, 1};
     uint64_t last = 0;
-    if (!PostWork({&request, 1}, last).ok()) return;
+    if (absl::Status posted = PostWork({&request, 1}, last); !posted.ok()) return EndUnposted(posted);
     free_.pop_back();
     in_flight_.emplace_back(last, buffer);
     to_send_.pop_front();
@@ -98,14 +98,14 @@ absl::Status LaneEnd::PostWork(absl::Span<fabric::SendWorkRequest> requests, uin
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].wr_id = WorkId{index(), WorkId::kSendQueue, static_cast<uint32_t>(posted_ + i)}.Encode();
   }
+  last = posted_ + requests.size() - 1;
   absl::Status posted = queue_pair_->PostSend(requests);
-  if (!posted.ok()) {
-    End(absl::UnavailableError(absl::StrCat("the lane to ", peer_, " was lost: ", posted.message())));
-    return posted;
-  }
-  posted_ += requests.size();
-  last = posted_ - 1;
-  return absl::OkStatus();
+  if (posted.ok()) posted_ += requests.size();
+  return posted;
+}
+
+void LaneEnd::EndUnposted(const absl::Status& why) {
+  End(absl::UnavailableError(absl::StrCat("the lane to ", peer_, " was lost: ", why.message())));
 }
 
 void LaneEnd::RevokeGrant(uint32_t rkey, uint32_t number) {

@@ -65,9 +65,11 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   // Sends it, at the end of the turn or when there is room. Ends the lane with ResourceExhausted if too many
   // wait: the peer takes none.
   void SendMessage(const LaneMessage& message);
-  // Posts work requests; their wr_ids are written here. Their number, as OnSent() counts them: that of the
-  // last. Not OK: nothing was posted, and the lane is ending.
+  // Posts work requests; their wr_ids are written here. `last` becomes the number of the last, as OnSent()
+  // counts them. Not OK: none is counted, nor completes; EndUnposted() has to follow.
   absl::Status PostWork(absl::Span<fabric::SendWorkRequest> requests, uint64_t& last);
+  // Ends it, because PostWork() has returned `why`.
+  void EndUnposted(const absl::Status& why);
   // Places in the send queue that PostWork() may take. Messages have their own.
   uint32_t room() const {
     const uint64_t places = send_depth_ - kLaneReceives;

@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -67,6 +68,10 @@ class ExecutingVerbs::Device {
   const VerbsLibrary& library() const { return library_; }
   std::vector<QueuePairState> queue_pairs() const;
   size_t registered_grants() const;
+  void FailOnePostAt(size_t work_request) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fail_one_post_at_ = work_request;
+  }
 
  private:
   struct Cq {
@@ -170,6 +175,7 @@ class ExecutingVerbs::Device {
   std::map<uint32_t, Range> ranges_;   // By key.
   std::map<ibv_mw*, uint32_t> bound_;  // Their keys.
   uint32_t next_key_ = 1;
+  std::optional<size_t> fail_one_post_at_;
   uint32_t next_qp_num_ = 100;
   uint16_t next_port_ = kFirstPort;
   std::deque<std::unique_ptr<Event>> cm_events_;
@@ -368,7 +374,15 @@ int ExecutingVerbs::Device::PostSend(ibv_qp* verbs, ibv_send_wr* wr, ibv_send_wr
   const std::lock_guard<std::mutex> lock(device.mutex_);
   Qp& qp = device.Of(verbs);
   if (counts != nullptr) ++counts->doorbells;
+  const ibv_send_wr* fails = wr;
+  for (size_t i = 0; fails != nullptr && i < device.fail_one_post_at_.value_or(0); ++i) fails = fails->next;
+  if (!device.fail_one_post_at_.has_value()) fails = nullptr;
+  if (fails != nullptr) device.fail_one_post_at_.reset();
   for (; wr != nullptr; wr = wr->next) {
+    if (wr == fails) {
+      *bad = wr;
+      return ENOMEM;
+    }
     if (qp.takes_none || (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_ERR)) {
       *bad = wr;
       return qp.takes_none ? ENOTCONN : EINVAL;
@@ -931,6 +945,7 @@ std::vector<ExecutingVerbs::QueuePairState> ExecutingVerbs::queue_pairs() const 
   return device_->queue_pairs();
 }
 size_t ExecutingVerbs::registered_grants() const { return device_->registered_grants(); }
+void ExecutingVerbs::FailOnePostAt(size_t work_request) { device_->FailOnePostAt(work_request); }
 void ExecutingVerbs::CountIn(Counts* to) { counts = to; }
 
 }  // namespace hawser::fabric

@@ -61,6 +61,10 @@ class ExecutingVerbs {
   // Memory that is registered for READs of peers alone: grants of a fabric without windows.
   size_t registered_grants() const;
 
+  // The next call of ibv_post_send() with more work requests than this takes so many, executes them, and
+  // fails at the one behind them. Those after it do not.
+  void FailOnePostAt(size_t work_request);
+
   class Device;
 
  private:

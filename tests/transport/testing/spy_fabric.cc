@@ -158,7 +158,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
   }
   bool PeerSharesCore() const override { return spy_.peers_share_core_; }
   absl::Status PostSend(absl::Span<const fabric::SendWorkRequest> requests) override {
-    if (spy_.fail_posts_) return absl::InternalError("nothing can be posted");
+    if (spy_.fail_posts_) return absl::Status(spy_.fail_posts_code_, "nothing can be posted");
     for (const fabric::SendWorkRequest& request : requests) {
       if (request.sges.size() > spy_.sge_max()) return absl::InvalidArgumentError("too many sges");
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "hawser/transport/fabric/fabric.h"
 
 namespace hawser::transport {
@@ -73,8 +74,11 @@ class SpyFabric final : public fabric::Fabric {
   // The same for revocations.
   void KeepBackRevocations(bool keep) { KeepBack(keep, fabric::Opcode::kRevoke); }
 
-  // With true, posts to send queues fail.
-  void FailPosts(bool fail) { fail_posts_ = fail; }
+  // With true, posts to send queues fail, with this code.
+  void FailPosts(bool fail, absl::StatusCode code = absl::StatusCode::kInternal) {
+    fail_posts_ = fail;
+    fail_posts_code_ = code;
+  }
   // Holds back flushed completions, as a stuck device or driver does, until this is called with false. If a
   // queue pair is destroyed, its completions are dropped.
   void KeepBackFlushes(bool keep) { keep_back_flushes_ = keep; }
@@ -157,6 +161,7 @@ class SpyFabric final : public fabric::Fabric {
   uint64_t registrations_ = 0;
   std::optional<fabric::Opcode> keep_back_;
   bool fail_posts_ = false;
+  absl::StatusCode fail_posts_code_ = absl::StatusCode::kInternal;
   bool keep_back_flushes_ = false;
   bool peers_share_core_ = false;
   std::optional<bool> has_unpolled_;
