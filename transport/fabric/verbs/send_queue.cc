@@ -168,7 +168,7 @@ absl::Status VerbsSendQueue::PostChain(ibv_qp* qp, absl::Span<const SendWorkRequ
     for (; now < requests.size(); ++now) waiting_.emplace_back(requests[now]);
     return absl::OkStatus();
   }
-  // The error says that none of `requests` was posted.
+  // To the caller none of `requests` was posted, though the device carries out those that it has taken.
   for (size_t i = posted; i < count; ++i) EndSink(sends_.at(static_cast<uint32_t>(chain_[i].wr_id)).sink);
   sends_.Unpush(static_cast<uint32_t>(count - posted));
   for (size_t i = to_waiting; i < posted; ++i) sends_.Silence(static_cast<uint32_t>(chain_[i].wr_id));
