@@ -8,7 +8,6 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "hawser/base/endian.h"
@@ -155,11 +154,14 @@ absl::StatusOr<bool> MessageRing::Receive(std::string& message) {
 namespace {
 
 constexpr size_t kName = 0, kDoor = 1;
+enum class Does : uint8_t { kWrite, kFindMine, kFindZero };
 struct ClaimStep {
-  bool writes;
   size_t word;
+  Does does;
 };
-constexpr ClaimStep kClaimSteps[] = {{true, kName}, {false, kDoor}, {true, kDoor}, {false, kName}};
+constexpr ClaimStep kClaimSteps[] = {{kName, Does::kWrite},    {kName, Does::kFindMine},
+                                     {kDoor, Does::kFindZero}, {kDoor, Does::kWrite},
+                                     {kDoor, Does::kFindMine}, {kName, Does::kFindMine}};
 
 absl::Status IsUsed() {
   return absl::FailedPreconditionError(
@@ -167,17 +169,24 @@ absl::Status IsUsed() {
       "server has to revoke the memory, share and create a ring anew, and grant that");
 }
 
+absl::Status IsLost() {
+  return absl::AbortedError(
+      "the ring of messages has ended, since a WRITE that claims it has not arrived: its connection was "
+      "lost");
+}
+
 }  // namespace
 
 std::optional<RingClaim::Step> RingClaim::Next() const {
   if (done_ == std::size(kClaimSteps)) return std::nullopt;
   const ClaimStep& step = kClaimSteps[done_];
-  return Step{step.writes, step.word, mine_};
+  return Step{step.does == Does::kWrite, step.word, mine_};
 }
 
 absl::Status RingClaim::OnDone(uint64_t read) {
   const ClaimStep& step = kClaimSteps[done_];
-  if (!step.writes && read != (step.word == kName ? mine_ : 0)) return IsUsed();
+  if (step.does == Does::kFindZero && read != 0) return IsUsed();
+  if (step.does == Does::kFindMine && read != mine_) return read == 0 ? IsLost() : IsUsed();
   ++done_;
   return absl::OkStatus();
 }
@@ -281,7 +290,7 @@ RemoteRing::RemoteRing(RemoteMemory memory)
       ended_(RingLayout::Of(memory_.size_bytes()).status()),
       // Unused if the memory is too small.
       writer_(RingLayout::Of(std::max<uint64_t>(memory_.size_bytes(), 64)).value()),
-      claim_(absl::Uniform<uint64_t>(absl::BitGen()) | 1) {}
+      claim_(memory_.Random() | 1) {}
 
 absl::Status RemoteRing::ReadFirst(const TimeLeft& time) {
   uint8_t first[RingWriter::kFirstReadBytes];

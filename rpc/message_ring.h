@@ -129,11 +129,17 @@ class MessageRing {
 };
 
 // How a client gets a ring for itself. Of those that begin at the same moment at most one does; perhaps none.
-// (It is the splitter of Lamport's fast mutual exclusion.) Each step is a WRITE or a READ of one of two
-// words, which are 0 at first, and begins when the one before is complete:
-//   name := mine; if door != 0: lost; door := mine; if name != mine: lost
-// Say two get it, and B writes `name` last. A has found its name behind its WRITE of `door`, so before B has
-// written `name`; then B finds the door shut.
+// (It is the splitter of Lamport's fast mutual exclusion, for WRITEs that may be late.) Each step is a WRITE
+// or a READ of one of two words, which are 0 at first, and begins when the one before is complete:
+//   name := mine; if name != mine: lost; if door != 0: lost
+//   door := mine; if door != mine: lost; if name != mine: lost
+// Over iWARP a WRITE that is complete need not have arrived. If its connection is lost, it may do so when the
+// next one has carried later steps, or never. So each one counts only once a READ has found it.
+//
+// Say A and B get it, and the name of A arrives before that of B. In its last step A has found its own name,
+// so that of B had not arrived; and before that its own number at the door, which is 0 never again. B looks
+// at the door after it has found its own name, and finds it shut. (A number is odd: where a READ copies bytes
+// of two of them, that is not 0 either.)
 class RingClaim {
  public:
   struct Step {
@@ -142,12 +148,13 @@ class RingClaim {
     uint64_t value = 0;
   };
 
-  // `mine`: a number that no other client has; not 0.
+  // `mine`: an odd number that no other client has.
   explicit RingClaim(uint64_t mine) : mine_(mine) {}
 
   // What to do next; nullopt: the ring is this client's.
   std::optional<Step> Next() const;
-  // It is done. `read`: what a READ has returned. FailedPrecondition: another client has begun.
+  // It is done. `read`: what a READ has returned. FailedPrecondition: another client has begun. Aborted: a
+  // WRITE of this one was lost.
   absl::Status OnDone(uint64_t read);
 
  private:
@@ -202,7 +209,7 @@ class RemoteRing {
   explicit RemoteRing(RemoteMemory memory);
 
   // The timeout is for all READs and WRITEs of the call together. The first Send() READs the head, and claims
-  // the ring, in five round trips; later ones READ it if the ring seems full, up to 16 times if the server
+  // the ring, in seven round trips; later ones READ it if the ring seems full, up to 16 times if the server
   // keeps changing it.
   //
   // OK: the WRITE is complete. Over TCP, InfiniBand or RoCE the message is in the server's memory; over iWARP
@@ -215,10 +222,11 @@ class RemoteRing {
   absl::Status Send(absl::string_view message, const RemoteOptions& options = {});
 
   // Not OK: the ring has ended for this client, and each Send() returns this. The top says how to go on.
-  // Aborted: a WRITE failed, of a message or of the claim. The message may be there or not, and the WRITE
-  // could still arrive, on top of a later message. The text has the cause. FailedPrecondition: the memory is
-  // no ring of this size, or one that another RemoteRing has used, or begins with at this moment. DataLoss:
-  // the head has what no server writes. InvalidArgument: the memory is too small.
+  // Aborted: a WRITE failed, of a message or of the claim, or one of the claim was lost. The message may be
+  // there or not, and the WRITE could still arrive, on top of a later message. The text has the cause.
+  // FailedPrecondition: the memory is no ring of this size, or one that another RemoteRing has used, or
+  // begins with at this moment. DataLoss: the head has what no server writes. InvalidArgument: the memory is
+  // too small.
   const absl::Status& ended() const { return ended_; }
 
  private:

@@ -12,6 +12,7 @@
 #include "hawser/rpc/client/remote_call.h"
 #include "hawser/rpc/client/remote_lane.h"
 #include "hawser/rpc/client/remote_ticket.h"
+#include "hawser/transport/clock/environment.h"
 #include "hawser/transport/lane/lane_message.h"
 
 namespace hawser {
@@ -218,6 +219,14 @@ RemoteCapabilities RemoteMemory::capabilities() const {
   capabilities.operation_bytes_max = kTicketBytesMax;
   capabilities.ranges_max = kRangesMax;
   return capabilities;
+}
+
+uint64_t RemoteMemory::Random() const {
+  using transport::Environment;
+  Environment& environment = lane_ == nullptr ? Environment::Real() : lane_->runtime()->environment();
+  uint64_t number = 0;
+  environment.FillRandom({reinterpret_cast<uint8_t*>(&number), sizeof(number)});
+  return number;
 }
 
 absl::Duration RemoteMemory::default_timeout() const {

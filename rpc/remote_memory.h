@@ -214,9 +214,13 @@ class RemoteMemory {
   absl::Duration default_timeout() const;
 
  private:
+  friend class RemoteRing;
+
   struct What;
   RemoteOperation Begin(const What& what, absl::Span<const RemoteRange> ranges, absl::Span<uint8_t> local,
                         const RemoteOptions& options);
+  // A random number of the channel's environment. After fork() a child gets others than its parent.
+  uint64_t Random() const;
 
   std::shared_ptr<Channel> channel_;
   absl::Status why_not_;  // Not OK: nothing can be reached, and the rest is null.

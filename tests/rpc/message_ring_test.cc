@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -288,43 +289,94 @@ TEST(MessageRingTest, TheFirstReadShowsWhetherTheRingIsNew) {
   EXPECT_THAT(second.OnFirstRead(first()), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
-// What clients do that claim one ring, in each order that their steps may have.
+// Clients that claim one ring, and the two words of it. Over iWARP the OK of a WRITE says nothing about the
+// words: it arrives at any time up to the end of the client's next READ on the same connection, or, if that
+// breaks meanwhile, at any time or never.
 class Claims {
  public:
-  explicit Claims(size_t clients) : claims_(clients) {
-    for (size_t i = 0; i < clients; ++i) claims_[i].emplace(i + 1);
+  explicit Claims(size_t clients) : clients_(clients) {
+    for (size_t i = 0; i < clients; ++i) clients_[i].claim.emplace(2 * i + 1);
   }
 
   bool CanStep(size_t client) const {
-    return claims_[client].has_value() && claims_[client]->Next().has_value();
+    return clients_[client].claim.has_value() && clients_[client].claim->Next().has_value();
   }
-  void Step(size_t client) {
-    const RingClaim::Step step = *claims_[client]->Next();
-    if (step.writes) words_[step.word] = step.value;
+  // `breaks`: the connection of a WRITE does, before the client's next step.
+  void Step(size_t client, bool breaks = false) {
+    Client& self = clients_[client];
+    const RingClaim::Step step = *self.claim->Next();
+    if (step.writes) {
+      self.late[step.word] = breaks ? Late::kAnyTime : Late::kUntilRead;
+    } else {
+      for (size_t word = 0; word < 2; ++word) {
+        if (self.late[word] == Late::kUntilRead) Arrive(client, word);
+      }
+    }
+    ++self.steps;
     // One that has lost does nothing any more.
-    if (!claims_[client]->OnDone(words_[step.word]).ok()) claims_[client].reset();
+    if (!self.claim->OnDone(words_[step.word]).ok()) self.claim.reset();
   }
+  bool Writes(size_t client) const { return clients_[client].claim->Next()->writes; }
   int winners() const {
-    return static_cast<int>(std::count_if(claims_.begin(), claims_.end(), [](const auto& claim) {
-      return claim.has_value() && !claim->Next().has_value();
+    return static_cast<int>(std::count_if(clients_.begin(), clients_.end(), [](const Client& client) {
+      return client.claim.has_value() && !client.claim->Next().has_value();
     }));
   }
-  // After each order of the steps that are left.
-  static int MostWinners(const Claims& before) {
+  // In all that may follow from `begin`, in each order.
+  static int MostWinners(const Claims& begin) {
     int most = 0;
-    bool any = false;
-    for (size_t i = 0; i < before.claims_.size(); ++i) {
-      if (!before.CanStep(i)) continue;
-      any = true;
-      Claims after = before;
-      after.Step(i);
-      most = std::max(most, MostWinners(after));
+    std::unordered_set<uint64_t> seen = {begin.Key()};
+    std::vector<Claims> left = {begin};
+    const auto add = [&](Claims after) {
+      if (seen.insert(after.Key()).second) left.push_back(std::move(after));
+    };
+    while (!left.empty()) {
+      const Claims now = std::move(left.back());
+      left.pop_back();
+      most = std::max(most, now.winners());
+      for (size_t client = 0; client < now.clients_.size(); ++client) {
+        for (size_t word = 0; word < 2; ++word) {
+          if (now.clients_[client].late[word] == Late::kNo) continue;
+          Claims after = now;
+          after.Arrive(client, word);
+          add(std::move(after));
+        }
+        if (!now.CanStep(client)) continue;
+        for (const bool breaks : {false, true}) {
+          if (breaks && !now.Writes(client)) continue;
+          Claims after = now;
+          after.Step(client, breaks);
+          add(std::move(after));
+        }
+      }
     }
-    return any ? most : before.winners();
+    return most;
   }
 
  private:
-  std::vector<std::optional<RingClaim>> claims_;
+  // How long a WRITE may take that is under way.
+  enum class Late : uint8_t { kNo, kUntilRead, kAnyTime };
+  struct Client {
+    std::optional<RingClaim> claim;
+    uint8_t steps = 0;
+    Late late[2] = {};
+  };
+
+  void Arrive(size_t client, size_t word) {
+    clients_[client].late[word] = Late::kNo;
+    words_[word] = 2 * client + 1;
+  }
+  // Other states have other ones.
+  uint64_t Key() const {
+    uint64_t key = words_[0] << 3 | words_[1];
+    for (const Client& client : clients_) {
+      key = key << 8 | uint64_t{client.claim.has_value()} << 7 | uint64_t{client.steps} << 4 |
+            static_cast<uint64_t>(client.late[0]) << 2 | static_cast<uint64_t>(client.late[1]);
+    }
+    return key;
+  }
+
+  std::vector<Client> clients_;
   uint64_t words_[2] = {};
 };
 
@@ -340,6 +392,22 @@ TEST(MessageRingTest, AClientThatIsAloneGetsTheRing) {
   EXPECT_EQ(claims.winners(), 1);
   while (claims.CanStep(1)) claims.Step(1);
   EXPECT_EQ(claims.winners(), 1);
+}
+
+TEST(MessageRingTest, AClaimWhoseWriteWasLostSaysSo) {
+  for (const int lost : {1, 2}) {
+    RingClaim claim(7);
+    int writes = 0;
+    uint64_t words[2] = {};
+    absl::Status status;
+    while (status.ok() && claim.Next().has_value()) {
+      const RingClaim::Step step = *claim.Next();
+      if (step.writes && ++writes != lost) words[step.word] = step.value;
+      status = claim.OnDone(words[step.word]);
+    }
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kAborted));
+    EXPECT_EQ(writes, lost) << "it goes on though it is not known to have arrived";
+  }
 }
 
 TEST(MessageRingTest, AMessageThatCannotBeEndsTheRing) {

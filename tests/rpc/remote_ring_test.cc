@@ -22,6 +22,7 @@
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/memory_probe.rpc.h"
 #include "tests/rpc/ring_messages.h"
@@ -69,12 +70,14 @@ class RemoteRingTest : public ::testing::Test {
     channel_ = *channel;
   }
 
-  RemoteRing Reach(uint64_t length = 0) {
-    auto call = memory_probe::MemoryProbeStub(channel_).Grant();
+  RemoteRing Reach(uint64_t length = 0) { return ReachThrough(channel_, length); }
+
+  static RemoteRing ReachThrough(const std::shared_ptr<Channel>& channel, uint64_t length = 0) {
+    auto call = memory_probe::MemoryProbeStub(channel).Grant();
     call.request().setLength(length);
     const auto reply = call.Send().Wait();
     EXPECT_THAT(reply.status(), IsOk());
-    return RemoteRing(RemoteMemory(channel_, (*reply)->getTicket()));
+    return RemoteRing(RemoteMemory(channel, (*reply)->getTicket()));
   }
 
   // Over iWARP a message may arrive after Send() has returned.
@@ -161,13 +164,17 @@ TEST_F(RemoteRingTest, AUsedRingIsRefused) {
   EXPECT_EQ(Next(), "two");
 }
 
-// Both may lose; never do both get it.
+// Both may lose; never do both get it. Each has a connection of its own, so nothing orders their steps.
 TEST_F(RemoteRingTest, OfTwoThatBeginAtOnceOneAtMostSends) {
-  Connect();
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 2; ++i) {
+    Connect();
+    channels.push_back(channel_);
+  }
   for (int round = 0; round < 20; ++round) {
     ShareRing(1024);
     std::vector<RemoteRing> rings;
-    for (int i = 0; i < 2; ++i) rings.push_back(Reach());
+    for (const auto& channel : channels) rings.push_back(ReachThrough(channel));
     std::atomic<int> sent{0}, refused{0};
     std::vector<std::thread> clients;
     for (RemoteRing& ring : rings) {
@@ -181,6 +188,39 @@ TEST_F(RemoteRingTest, OfTwoThatBeginAtOnceOneAtMostSends) {
     EXPECT_LE(sent, 1);
     EXPECT_EQ(sent + refused, 2);
   }
+}
+
+// Its random bytes are those that a test says.
+class KnownNumbers final : public transport::Environment {
+ public:
+  static constexpr uint8_t kByte = 0x5b;
+
+  void FillRandom(absl::Span<uint8_t> bytes) override {
+    if (is_known) {
+      std::fill(bytes.begin(), bytes.end(), kByte);
+    } else {
+      Environment::FillRandom(bytes);
+    }
+  }
+
+  std::atomic<bool> is_known{false};
+};
+
+// Not from a pool of the process, which a child would have a copy of after fork().
+TEST_F(RemoteRingTest, ItsNumberIsDrawnInTheEnvironmentOfItsChannel) {
+  ShareRing(1024);
+  static auto* const environment = new KnownNumbers;  // Outlives the runtime.
+  auto runtime = transport::Runtime::CreateOn(NewTestFabric(), {}, /*start_threads=*/true, *environment);
+  ASSERT_THAT(runtime.status(), IsOk());
+  Connect({.runtime = *runtime});
+  environment->is_known = true;
+  RemoteRing remote = Reach();
+  environment->is_known = false;
+  ASSERT_THAT(remote.Send("mine"), IsOk());
+  EXPECT_EQ(Next(), "mine");
+  const auto claim = memory().subspan(RingLayout::Of(1024)->claim_offset(), RingLayout::kClaimBytes);
+  EXPECT_EQ(std::vector<uint8_t>(claim.begin(), claim.end()),
+            std::vector<uint8_t>(RingLayout::kClaimBytes, KnownNumbers::kByte));
 }
 
 TEST_F(RemoteRingTest, AGrantOfAPartOfTheRingIsRefused) {
