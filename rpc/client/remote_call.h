@@ -97,6 +97,8 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   // ---- On the poller, for its carrier.
 
   RemoteTicket& ticket() { return *ticket_; }
+  // FailedPrecondition: the device that the caller's memory is registered with cannot use it any more.
+  absl::Status CheckMemory() const { return use_ ? use_.region().Usable() : absl::OkStatus(); }
   // Lanes that it was started on.
   int tries = 0;
   // transport::LaneOperation

@@ -123,6 +123,8 @@ void RemoteLane::Start(RemoteCall& call) {
   ++call.tries;
   const absl::StatusOr<transport::Lane*> lane = LaneNow();
   if (!lane.ok()) return call.OnEnd(ForOperation(lane.status()));
+  // Behind LaneNow(): a request that names such memory would end the lane, and others with it.
+  if (absl::Status usable = call.CheckMemory(); !usable.ok()) return call.OnEnd(usable);
   RemoteTicket& ticket = call.ticket();
   const bool is_open = ticket.lane_number == lane_number_;
   const bool lacks_room = is_open && (*lane)->LacksRoom(ticket.handle);

@@ -6,8 +6,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/transport/log/log.h"
 
 namespace hawser::transport {
+
+UserRegion::UserRegion(const UserRange& range, std::unique_ptr<fabric::MemoryRegion> registered)
+    : range_(range),
+      registered_(std::move(registered)),
+      may_be_lost_(dynamic_cast<const fabric::RangeRegion*>(registered_.get())) {}
+
+absl::Status UserRegion::Usable() const {
+  if (may_be_lost_ == nullptr) return absl::OkStatus();
+  absl::Status usable = may_be_lost_->Usable();
+  if (!usable.ok() && !logged_.exchange(true)) {
+    Log(LogSeverity::kError, absl::StrCat("operations on ", range_.length_bytes,
+                                          " bytes that the program has registered fail: ", usable.message()));
+  }
+  return usable;
+}
 
 UserRegionUse::~UserRegionUse() {
   if (region_ != nullptr && !regions_->fork_mark_.in_child()) regions_->EndUse(*region_);

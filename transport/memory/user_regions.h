@@ -15,6 +15,7 @@
 #include "hawser/base/fork.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/range_region.h"
 
 namespace hawser::transport {
 
@@ -27,11 +28,12 @@ using UserRange = fabric::MemoryRange;
 //   UserRegions::Release() has returned.
 class UserRegion {
  public:
-  UserRegion(const UserRange& range, std::unique_ptr<fabric::MemoryRegion> registered)
-      : range_(range), registered_(std::move(registered)) {}
+  UserRegion(const UserRange& range, std::unique_ptr<fabric::MemoryRegion> registered);
 
   const UserRange& range() const { return range_; }
   uint32_t lkey() const { return registered_->lkey(); }
+  // What fabric::RangeRegion says, where the fabric has such. Logs the first reason that it is not OK.
+  absl::Status Usable() const;
 
  private:
   friend class UserRegions;
@@ -41,9 +43,11 @@ class UserRegion {
 
   const UserRange range_;
   std::unique_ptr<fabric::MemoryRegion> registered_;  // Null: it is ending, and nothing uses it any more.
-  uint64_t uses_ = 0;                                 // Guarded by UserRegions::mutex_.
-  bool ending_ = false;                               // Likewise: it is being released.
-  uint64_t reach_ = 0;  // Likewise: the last end of all regions that are not behind it in the table.
+  const fabric::RangeRegion* const may_be_lost_;      // The same. Null: a region of this fabric is not.
+  mutable std::atomic<bool> logged_{false};
+  uint64_t uses_ = 0;    // Guarded by UserRegions::mutex_.
+  bool ending_ = false;  // Likewise: it is being released.
+  uint64_t reach_ = 0;   // Likewise: the last end of all regions that are not behind it in the table.
 };
 
 // One use of a region by an operation: while it lives, the region stays registered.

@@ -17,6 +17,7 @@
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 #include "hawser/transport/fabric/fabric.h"
+#include "hawser/transport/fabric/range_region.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
 #include "hawser/transport/fabric/verbs/library.h"
 #include "hawser/transport/fabric/verbs/options.h"
@@ -24,6 +25,7 @@
 namespace hawser::fabric {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using Kind = MemoryRange::Kind;
@@ -226,6 +228,66 @@ TEST_F(VerbsRangesTest, WhenADeviceIsBackTheSameIsRegisteredAgain) {
   EXPECT_EQ(on_demand_again, 1);
   again->Disconnect();
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+}
+
+// Its exporter is gone, or the memlock limit was lowered.
+TEST_F(VerbsRangesTest, MemoryOfTheProgramThatCannotBeRegisteredAgainIsLostAlone) {
+  FakeWorld world;
+  const auto dmabuf = world.fabric->RegisterRange(Dmabuf()).value();
+  const MemoryRange host_range = {.address = memory_.data(), .length_bytes = memory_.size()};
+  const auto host = world.fabric->RegisterRange(host_range).value();
+  std::vector<uint8_t> pool(100);
+  const auto late = world.fabric->Register(pool.data(), pool.size()).value();
+  const auto usable = [](const std::unique_ptr<MemoryRegion>& region) {
+    return dynamic_cast<const RangeRegion&>(*region).Usable();
+  };
+  EXPECT_THAT(usable(dmabuf), IsOk());
+  const auto come_back = [&] {
+    world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+    world.Poll();
+    world.qp.reset();
+    world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+    ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
+    world.Poll(1600);
+    ASSERT_EQ(world.news.told.back(), "established");
+  };
+  const auto read = [&](const MemoryRange& range, const std::unique_ptr<MemoryRegion>& region) {
+    const Sge sge = {range.address, 100, region->lkey()};
+    const SendWorkRequest request = {
+        .wr_id = 1, .opcode = Opcode::kRead, .signaled = true, .sges = {&sge, 1}};
+    return world.qp->PostSend({&request, 1});
+  };
+  const size_t registered = world.verbs.registrations.size();
+  world.verbs.fail_once["ibv_reg_dmabuf_mr"] = ENODEV;
+  come_back();
+  // What the library needs is registered first.
+  const std::vector<int> again(world.verbs.registrations.begin() + static_cast<ptrdiff_t>(registered),
+                               world.verbs.registrations.end());
+  ASSERT_EQ(again.size(), 3u);
+  EXPECT_NE(again[0] & IBV_ACCESS_MW_BIND, 0);
+  EXPECT_NE(again[1] & IBV_ACCESS_MW_BIND, 0);
+  EXPECT_EQ(again[2] & IBV_ACCESS_MW_BIND, 0);
+  EXPECT_THAT(usable(host), IsOk());
+  EXPECT_THAT(usable(late), IsOk());
+  const absl::Status lost = usable(dmabuf);
+  EXPECT_THAT(lost, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Message(lost), AllOf(HasSubstr("fake0"), HasSubstr("ENODEV"), HasSubstr("register it anew")));
+  EXPECT_THAT(read(Dmabuf(), dmabuf), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(read(host_range, host), IsOk()) << "the queue pair goes on";
+  world.verbs.CompleteSends(1);
+  world.Poll();
+  come_back();
+  EXPECT_THAT(usable(dmabuf), IsOk()) << "it is tried again";
+  EXPECT_THAT(read(Dmabuf(), dmabuf), IsOk());
+  world.verbs.CompleteSends(1);
+  world.Poll();
+  // What the library needs itself keeps the device away.
+  world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
+  world.Poll();
+  world.qp.reset();
+  world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
+  world.verbs.fail_once["ibv_reg_mr"] = ENOMEM;
+  EXPECT_THAT(world.qp->Connect(Peer(), "hello"), HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ absl::Status CheckSend(const SendWorkRequest& request, const VerbsEndpoint& endp
   uint64_t total_bytes = 0;
   for (const Sge& sge : request.sges) {
     if (!memory.Contains(sge)) return memory.Refusal(sge);
+    if (memory.IsLost(sge)) [[unlikely]] {
+      return absl::FailedPreconditionError(absl::StrCat("PostSend to ", endpoint.peer(), ": RDMA device ",
+                                                        device.name(),
+                                                        " was away, and did not register this memory again"));
+    }
     total_bytes += sge.length;
   }
   if (total_bytes > kMessageBytesMax) {

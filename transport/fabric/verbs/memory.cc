@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/describe_errno.h"
+#include "hawser/transport/fabric/range_region.h"
 #include "hawser/transport/fabric/verbs/errors.h"
 
 namespace hawser::fabric {
@@ -30,7 +31,7 @@ int AccessOf(GrantKind grants) {
 
 }  // namespace
 
-class VerbsMemory::Region final : public MemoryRegion {
+class VerbsMemory::Region final : public RangeRegion {
  public:
   // `range` has a dma-buf's file descriptor of its own, if any.
   Region(VerbsMemory& memory, uint32_t lkey, const MemoryRange& range, bool for_peers)
@@ -49,6 +50,17 @@ class VerbsMemory::Region final : public MemoryRegion {
     if (mr != nullptr) memory_.device_.verbs().ibv_dereg_mr(mr);
   }
   uint32_t lkey() const override { return lkey_; }
+  absl::Status Usable() const override {
+    if (!lost_.load(std::memory_order_acquire)) return absl::OkStatus();
+    absl::MutexLock lock(&mutex_);
+    return why_lost_;
+  }
+  // What Usable() says from now on.
+  void SetUsable(const absl::Status& why) {
+    absl::MutexLock lock(&mutex_);
+    why_lost_ = why;
+    lost_.store(!why.ok(), std::memory_order_release);
+  }
   uint32_t index() const { return RegionTable::IndexOf(lkey_); }
   const MemoryRange& range() const { return range_; }
   bool for_peers() const { return for_peers_; }
@@ -58,6 +70,9 @@ class VerbsMemory::Region final : public MemoryRegion {
   const uint32_t lkey_;
   const MemoryRange range_;
   const bool for_peers_;
+  std::atomic<bool> lost_{false};
+  mutable absl::Mutex mutex_;
+  absl::Status why_lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 VerbsMemory::VerbsMemory(VerbsDevice& device, GrantKind grants, const VerbsFabricOptions& options)
@@ -197,9 +212,26 @@ void VerbsMemory::Deregister() {
 
 absl::Status VerbsMemory::RegisterAgain() {
   absl::MutexLock lock(&mutex_);
+  // What the library needs comes first: it may be that the memlock limit is not enough for everything.
   for (const Region* region : alive_) {
+    if (!region->for_peers()) continue;
     if (absl::Status status = RegisterNow(*region); !status.ok()) return status;
   }
+  bool has_lost = false;
+  for (Region* region : alive_) {
+    if (region->for_peers()) continue;
+    absl::Status status = RegisterNow(*region);
+    if (!status.ok()) {
+      has_lost = true;
+      status =
+          absl::FailedPreconditionError(absl::StrCat("RDMA device ", device_.name(),
+                                                     " was away, and cannot use this memory now that it is "
+                                                     "back: ",
+                                                     status.message(), "; release it, and register it anew"));
+    }
+    region->SetUsable(status);
+  }
+  has_lost_.store(has_lost, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

@@ -34,6 +34,10 @@ class VerbsMemory final : public DeviceMemory {
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(const MemoryRange& range, bool for_peers);
 
   bool Contains(const Sge& sge) const { return regions_.Contains(sge); }
+  // The region of an `sge` that Contains() accepted could not be registered again: see RangeRegion.
+  bool IsLost(const Sge& sge) const {
+    return has_lost_.load(std::memory_order_relaxed) && mr(sge) == nullptr;
+  }
   // Why Contains() refused `sge`.
   absl::Status Refusal(const Sge& sge) const { return regions_.Refusal(sge); }
 
@@ -56,6 +60,8 @@ class VerbsMemory final : public DeviceMemory {
 
   // DeviceMemory, under its opening(), which nothing shares then.
   void Deregister() override;
+  // Not OK: a region that the library itself needs could not be registered. One of the program's that cannot
+  // is lost alone.
   absl::Status RegisterAgain() override;
   // Unimplemented: the device, or its library, cannot use memory of this kind.
   absl::Status CheckKind(const MemoryRange& range) const;
@@ -70,7 +76,9 @@ class VerbsMemory final : public DeviceMemory {
   const std::unique_ptr<std::atomic<ibv_mr*>[]> mrs_;
   // Locked after opening() of the device, and not while memory is registered for a caller.
   absl::Mutex mutex_;
-  absl::flat_hash_set<const Region*> alive_ ABSL_GUARDED_BY(mutex_);
+  // Some region is not registered, though the device is there.
+  std::atomic<bool> has_lost_{false};
+  absl::flat_hash_set<Region*> alive_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hawser::fabric
