@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/fabric/executing_verbs.h"
 #include "hawser/transport/fabric/verbs/fabric.h"
+#include "hawser/transport/memory/user_regions.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/memory_probe.rpc.h"
 #include "tests/rpc/probe.h"
@@ -99,6 +101,7 @@ class RegisteredMemoryTest : public ::testing::TestWithParam<Over> {
       server_options.pollers = 1;
       options.runtime = *Runtime::Create(TestScheme(), {.pool = {.limit_bytes = kPoolBytes}});
     }
+    runtime_ = options.runtime;
     server_ = std::make_unique<Server>(std::move(server_options));
     ASSERT_THAT(server_->AddService(&probe_), IsOk());
     ASSERT_THAT(server_->AddService(&act_), IsOk());
@@ -134,6 +137,7 @@ class RegisteredMemoryTest : public ::testing::TestWithParam<Over> {
   GrantAll probe_;
   ProbeServiceImpl act_;
   std::unique_ptr<Server> server_;
+  std::shared_ptr<Runtime> runtime_;  // Of the client.
   std::shared_ptr<Channel> channel_;
   std::optional<RemoteMemory> remote_;
 };
@@ -344,19 +348,19 @@ class HeldTest : public RegisteredMemoryTest {
     if (TestScheme() != "tcp") GTEST_SKIP() << "a NIC answers while a handler holds the poller";
     act_.on_act = [this](ServerContext&, uint64_t) {
       holds_ = true;
-      Eventually([this] { return let_go_.load(); });
+      Eventually([this] { return handler_ends_.load(); });
       return absl::OkStatus();
     };
     RegisteredMemoryTest::SetUp();
   }
-  void TearDown() override { let_go_ = true; }
+  void TearDown() override { handler_ends_ = true; }
 
   void Hold() {
     SendAct(channel_, 1).Forget();
     ASSERT_TRUE(Eventually([this] { return holds_.load(); }));
   }
 
-  std::atomic<bool> holds_{false}, let_go_{false};
+  std::atomic<bool> holds_{false}, handler_ends_{false};
 };
 
 TEST_P(HeldTest, ReleaseReturnsWhenTheOperationHasEnded) {
@@ -367,17 +371,29 @@ TEST_P(HeldTest, ReleaseReturnsWhenTheOperationHasEnded) {
   ASSERT_THAT(remote_->Read(0, registered->bytes()).Wait(), IsOk());
   Hold();
   memset(own.data(), 'x', own.size());
-  Box<absl::Status> ended;
-  remote_->Read(0, registered->bytes(), {.timeout = kExpires}).Then([&](const absl::Status& status) {
-    ended.Put(status);
+  // Nothing but Cancel() ends it.
+  RemoteOperation held = remote_->Read(0, registered->bytes(), {.timeout = absl::InfiniteDuration()});
+  std::atomic<bool> released{false};
+  std::thread releases([&] {
+    EXPECT_THAT(registered->Release(), IsOk());
+    released = true;
   });
-  EXPECT_THAT(registered->Release(), IsOk());
+  // Release() has begun: nothing uses it in place any more. It waits as long as the operation does not end.
+  transport::UserRegions& regions = runtime_->user_regions();
+  EXPECT_TRUE(Eventually([&] { return !regions.Find(own.data(), own.size()).use; }));
+  std::vector<uint8_t> other(8);
+  EXPECT_THAT(remote_->Read(0, absl::MakeSpan(other), {.timeout = absl::ZeroDuration()}).Wait(),
+              HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(regions.any());
+  EXPECT_FALSE(released);
+  held.Cancel();
+  EXPECT_THAT(held.Wait(), HasCode(absl::StatusCode::kCancelled));
+  releases.join();
+  EXPECT_FALSE(regions.any());
   // No NIC touches it any more, though the server has not answered.
   EXPECT_EQ(Text(own), std::string(4096, 'x'));
   memset(own.data(), 'y', own.size());
-  EXPECT_THAT(ended.Take(), HasCode(absl::StatusCode::kDeadlineExceeded));
-  let_go_ = true;
-  std::vector<uint8_t> other(8);
+  handler_ends_ = true;
   EXPECT_THAT(remote_->Read(0, absl::MakeSpan(other)).Wait(), IsOk());
   EXPECT_EQ(Text(own), std::string(4096, 'y'));
 }
