@@ -86,7 +86,9 @@ class Channel {
   // program keeps the memory until that is destroyed or released. Slow over RDMA, and takes the memlock
   // limit: for memory that stays. InvalidArgument: it has no address or no bytes, or not what its kind needs.
   // Unimplemented: the fabric, or the device, cannot use memory of this kind; the text says why.
-  // ResourceExhausted: nothing more can be registered. PermissionDenied: it is mapped read-only.
+  // ResourceExhausted: nothing more can be registered. PermissionDenied: it is mapped read-only,
+  // which is found over RDMA alone. Over TCP nothing is checked, and a READ into it may be a SIGSEGV on
+  // the poller.
   absl::StatusOr<RegisteredMemory> Register(const MemoryRange& range);
 
   // Ends every call with Cancelled and disconnects. Idempotent; waits for nothing, runs no callback.

@@ -64,7 +64,10 @@ struct MemoryRange {
 // operation takes a range that lies in one RegisteredMemory as a whole. Ranges may be registered twice, and
 // may overlap.
 // Thread:   any, one at a time. The memory itself may be used by any thread.
-// After fork(): in the child it may be destroyed, which leaves the parent's registration alone.
+// After fork(): in the child it may be destroyed, which leaves the parent's registration alone. Over RDMA the
+//           child may lack the pages of the memory: where the kernel does not copy them on fork(), libibverbs
+//           takes them from it (MADV_DONTFORK), whole pages with all else that is on them. So register whole
+//           pages, which hold nothing that the child needs.
 // Lifetime: may outlive the channel. The destructor waits, as Release() does, so that the program may free
 //           the memory then; on a poller (a handler or a callback) it would wait for itself if an operation
 //           is in flight on the memory, which is a CHECK.

@@ -101,8 +101,10 @@ class [[nodiscard]] RemoteOperation {
   // same RemoteMemory, begun after this, has ended with OK.
   // DeadlineExceeded, Cancelled: see above. A WRITE or an atomic may have happened then.
   // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
-  // FailedPrecondition: the memory was revoked, or the ticket is of an earlier run of the server: a new one
-  // is needed. Unavailable: the connection was lost. The text of both says whether a WRITE may have happened.
+  // FailedPrecondition: the memory here is of a RegisteredMemory that is being released, or that its device
+  // cannot use any more (see the guide); or the memory was revoked, or the ticket is of an earlier run of the
+  // server: a new one is needed. Unavailable: the connection was lost. The text of both says whether a WRITE
+  // may have happened.
   // ResourceExhausted: the pool has no memory, or the server no room; a later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
   // no bytes, another sum of lengths than the local memory has, an atomic at no multiple of 8, or local
