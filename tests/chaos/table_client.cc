@@ -106,7 +106,7 @@ class Worker {
       }
     }
     own_.resize(kSlotBytes);
-    Unuse();
+    FillAsUnused();
   }
 
   void Run() {
@@ -174,7 +174,7 @@ class Worker {
 
   // Fills the memory that this thread READs into. When it is looked at again, it has to be the same: with its
   // result an operation has given it back.
-  void Unuse() { std::fill(cell().begin(), cell().end(), kUnused); }
+  void FillAsUnused() { std::fill(cell().begin(), cell().end(), kUnused); }
   void CheckUnused() {
     const absl::Span<const uint8_t> bytes = cell();
     if (std::any_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != kUnused; })) {
@@ -260,7 +260,7 @@ class Worker {
       CheckUnused();
       const absl::Status read = table->memory.Read(index * kSlotBytes, cell(), {.timeout = timeout}).Wait();
       const std::vector<uint8_t> brought(cell().begin(), cell().end());
-      Unuse();
+      FillAsUnused();
       if (!read.ok()) {
         // A ticket is good for one connection of the channel, and one run of the server.
         if (absl::IsPermissionDenied(read) || absl::IsFailedPrecondition(read)) {

@@ -464,19 +464,19 @@ class HeldServerTest : public SharedMemoryTest {
     StartServer(TestUri(), {.pollers = 1});
     act_.on_act = [this](ServerContext&, uint64_t) {
       holds_ = true;
-      Eventually([this] { return let_go_.load(); });
+      Eventually([this] { return handler_ends_.load(); });
       holds_ = false;
       return absl::OkStatus();
     };
   }
-  void TearDown() override { let_go_ = true; }
+  void TearDown() override { handler_ends_ = true; }
 
   void Hold(const std::shared_ptr<Channel>& channel) {
     SendAct(channel, 1).Forget();
     ASSERT_TRUE(Eventually([this] { return holds_.load(); }));
   }
 
-  std::atomic<bool> holds_{false}, let_go_{false};
+  std::atomic<bool> holds_{false}, handler_ends_{false};
 };
 
 TEST_F(HeldServerTest, AtItsDeadlineAnOperationEndsAndNothingChangesAfterwards) {
@@ -490,7 +490,7 @@ TEST_F(HeldServerTest, AtItsDeadlineAnOperationEndsAndNothingChangesAfterwards) 
   const absl::Status status = remote.Read(0, {buffer->data(), 4096}, {.timeout = kExpires}).Wait();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   memset(buffer->data(), 'y', 4096);
-  let_go_ = true;
+  handler_ends_ = true;
   // The lane is opened anew; calls and the ticket go on.
   std::string bytes(8, '\0');
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
@@ -512,7 +512,7 @@ TEST_F(HeldServerTest, ACancelledOperationEndsTheOthersOfItsLaneAndNoCall) {
   const absl::Status status = other.Wait();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(status.message()), HasSubstr("may have been written"));
-  let_go_ = true;
+  handler_ends_ = true;
   EXPECT_THAT(Ask(channel, 0, 8, Access::kRead).status(), IsOk());
   EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk()) << "the session has not gone on";
 }
@@ -529,7 +529,7 @@ TEST_F(HeldServerTest, AnOperationOfWhichNothingWasPostedGoesOnOverTheNextLane) 
   for (int i = 0; i < 2; ++i) internal::RunAndWait(channel->sender()->poller(), [] {});
   cancelled.Cancel();
   EXPECT_THAT(cancelled.Wait(), HasCode(absl::StatusCode::kCancelled));
-  let_go_ = true;
+  handler_ends_ = true;
   EXPECT_THAT(waits.Wait(), IsOk());
   EXPECT_EQ(others, Expected(64, 8));
 }
@@ -548,7 +548,7 @@ TEST_F(HeldServerTest, AnOperationThatIsDroppedLeavesItsMemoryAlone) {
   }
   memset(buffer->data(), 'z', 4096);
   bytes = "untouchd";
-  let_go_ = true;
+  handler_ends_ = true;
   std::string later(8, '\0');
   EXPECT_THAT(remote.Read(0, SpanOf(later)).Wait(), IsOk());
   EXPECT_EQ(bytes, "untouchd");

@@ -68,7 +68,7 @@ std::string OneSidedAccess::CheckStatus(const absl::Status& status, uint64_t ser
   return allowed && wrong != Wrong::kRange ? "" : broken();
 }
 
-std::string OneSidedAccess::TakeBackMemory() {
+std::string OneSidedAccess::ReleaseOwnAndMark() {
   std::fill(local.begin(), local.end(), kAfterwards);
   if (own_region == nullptr) return "";
   const bool released = own_regions->Release(std::exchange(own_region, nullptr), /*may_wait=*/false);

@@ -90,7 +90,7 @@ struct OneSidedAccess {
   // The rule that is broken if it ends with `status` at `now_ns`; empty: none.
   std::string CheckStatus(const absl::Status& status, uint64_t server_life, int64_t now_ns) const;
   // Its memory is the client's from now on. The rule that is broken; empty: none.
-  std::string TakeBackMemory();
+  std::string ReleaseOwnAndMark();
   // No NIC has touched that since.
   std::string CheckMemory() const;
   void ReleaseMemory();

@@ -341,7 +341,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
   ++access.ends;
   access.ended_ns = world_.now_ns();
   if (access.abandoned) {
-    Check(access.TakeBackMemory());
+    Check(access.ReleaseOwnAndMark());
     return;
   }
   OneSidedRegion& region = *access.ticket->region;
@@ -353,7 +353,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
     std::memcpy(&access.ticket->last_word, access.local.data(), sizeof(uint64_t));
     if (access.landed_alone) access.ticket->last_word = access.id;
   }
-  Check(access.TakeBackMemory());
+  Check(access.ReleaseOwnAndMark());
 }
 
 void OneSidedWork::CancelSomething() {
@@ -373,7 +373,7 @@ void OneSidedWork::CancelSomething() {
 void OneSidedWork::Drop(Access& access) {
   world_.Note(access.host, absl::StrCat("drops ", access.Name()));
   access.pending.reset();
-  Check(access.TakeBackMemory());
+  Check(access.ReleaseOwnAndMark());
 }
 
 void OneSidedWork::OnPowerOff(int host) {
