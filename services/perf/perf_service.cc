@@ -23,8 +23,7 @@ constexpr size_t kCopiedMax = 4096;
 constexpr uint64_t kAroundPayload = 1024;
 // Cap'n Proto's own limit.
 constexpr uint64_t kDataMax = (512 << 20) - 1;
-// What `get` and memory for READs have.
-constexpr uint8_t kByte = 'g';
+constexpr uint8_t kByte = PerfMemory::kByte;
 
 uint64_t PoolBytes(const ServerOptions& options) {
   return options.runtime != nullptr ? options.runtime->buffers().stats().limit_bytes
@@ -70,7 +69,8 @@ PerfService::PerfService(ServerExtensionHost& host, transport::Environment& envi
       has_credentials_(options.credentials.has_value()),
       shared_bytes_max_(
           std::bit_floor(std::max<uint64_t>(PoolBytes(options) / kSharedPoolFraction, kCopiedMax))),
-      settings_(settings) {}
+      settings_(settings),
+      memory_(host, settings.refusal) {}
 
 PerfService::~PerfService() { Close(absl::InfinitePast()); }
 
@@ -80,7 +80,6 @@ void PerfService::Close(absl::Time /*deadline*/) {
   std::vector<std::unique_ptr<RawPort>> ports;
   std::vector<std::unique_ptr<Waiting>> waiting;
   Payloads payloads;
-  std::map<Access, Shared> shared;
   std::thread thread;
   {
     const absl::MutexLock lock(&mutex_);
@@ -89,13 +88,10 @@ void PerfService::Close(absl::Time /*deadline*/) {
     ports.swap(raw_ports_);
     while (auto next = TakeWaiting()) waiting.push_back(std::move(next));
     payloads.swap(payloads_);
-    shared.swap(shared_);
     thread = std::move(thread_);
   }
   for (const auto& each : waiting) each->call.Finish(ShuttingDown());
-  for (auto& [access, of] : shared) {
-    for (Asking& each : of.waiting) each.call.Finish(ShuttingDown());
-  }
+  memory_.Close();
   for (const auto& port : ports) port->Stop();  // All at once, before the first is waited for.
   ports.clear();
   if (thread.joinable()) thread.join();
@@ -285,60 +281,14 @@ absl::StatusOr<std::unique_ptr<RawPort>> PerfService::OpenPort(perf::RawService 
 
 absl::Status PerfService::Share(ServerContext& context, Wire::ShareParams::Reader request,
                                 Wire::ShareResults::Builder reply) {
-  const auto access = static_cast<Access>(request.getAccess());
-  if (access != Access::kRead && access != Access::kReadWrite && access != Access::kAtomic) {
-    return absl::InvalidArgumentError(absl::StrCat("share for access ", request.getAccess(),
-                                                   ": 1 (READs), 3 (WRITEs) and 4 (atomics) are possible"));
-  }
-  std::shared_ptr<const SharedMemory> memory;
   {
     const absl::MutexLock lock(&mutex_);
-    if (closed_) return ShuttingDown();
-    Shared& shared = shared_[access];
-    if (shared.memory == nullptr) {
-      if (absl::Now() < shared.refused_until) return shared.refusal;
-      // To map, register and fill it takes long: not here.
-      if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
-      shared.waiting.emplace_back(context.Defer(), reply);
-      changed_.SignalAll();
-      return absl::OkStatus();
-    }
-    memory = shared.memory;
+    if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
   }
-  return context.Grant(*memory, {.access = access}, reply.initMemory());
-}
-
-std::optional<Access> PerfService::WantedMemory() const {
-  for (const auto& [access, shared] : shared_) {
-    if (!shared.waiting.empty()) return access;
-  }
-  return std::nullopt;
-}
-
-void PerfService::MakeMemory(Access access) {
-  absl::StatusOr<SharedMemory> made = host_.Share(access == Access::kAtomic ? kAtomicBytes : kRemoteBytes);
-  std::shared_ptr<const SharedMemory> memory;
-  if (made.ok()) {
-    if (access == Access::kRead) memset(made->data(), kByte, made->size_bytes());
-    memory = std::make_shared<const SharedMemory>(*std::move(made));
-  }
-  std::vector<Asking> waiting;
-  {
-    const absl::MutexLock lock(&mutex_);
-    if (closed_) return;  // Close() has answered them.
-    Shared& shared = shared_[access];
-    waiting.swap(shared.waiting);
-    shared.memory = memory;
-    if (memory == nullptr) {
-      shared.refusal = made.status();
-      shared.refused_until = absl::Now() + settings_.refusal;
-    }
-  }
-  for (Asking& each : waiting) {
-    each.call.Finish(memory == nullptr
-                         ? made.status()
-                         : each.call.context().Grant(*memory, {.access = access}, each.reply.initMemory()));
-  }
+  const absl::Status shared = memory_.Share(context, request.getAccess(), reply);
+  const absl::MutexLock lock(&mutex_);
+  changed_.SignalAll();
+  return shared;
 }
 
 SocketAddress PerfService::AddressFor(absl::string_view known_as) const {
@@ -371,11 +321,11 @@ void PerfService::Run() {
     std::vector<std::unique_ptr<RawPort>> ended;
     std::vector<std::shared_ptr<const Buffer>> unused;
     std::unique_ptr<Waiting> waiting;
-    std::optional<Access> wanted;
+    bool is_memory_wanted = false;
     {
       const absl::MutexLock lock(&mutex_);
       const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        return !closed_ && waiting_.empty() && !WantedMemory().has_value() &&
+        return !closed_ && waiting_.empty() && !memory_.is_wanted() &&
                std::none_of(raw_ports_.begin(), raw_ports_.end(), [](auto& port) { return port->ended(); });
       };
       while (idle() && absl::Now() < NextTime()) changed_.WaitWithDeadline(&mutex_, NextTime());
@@ -387,9 +337,9 @@ void PerfService::Run() {
       ended = TakeEnded();
       unused = TakeUnused(now);
       waiting = TakeWaiting();
-      wanted = WantedMemory();
+      is_memory_wanted = memory_.is_wanted();
     }
-    if (wanted.has_value()) MakeMemory(*wanted);
+    if (is_memory_wanted) memory_.MakeNext();
     if (waiting != nullptr) Answer(*waiting);
   }
 }

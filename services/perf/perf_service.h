@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,7 +23,7 @@
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/server_context.h"
 #include "hawser/rpc/server_extension.h"
-#include "hawser/rpc/shared_memory.h"
+#include "hawser/services/perf/perf_memory.h"
 #include "hawser/services/perf/raw_port.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/runtime.h"
@@ -49,9 +48,6 @@ class PerfService final : public ServerExtension, public perf::PerfService {
  public:
   static constexpr int kRawPortsMax = 4;
   static constexpr int kRawPortsOfHostMax = 3;
-  // What clients reach by themselves: for READs, for WRITEs, and for atomics.
-  static constexpr size_t kRemoteBytes = 4 << 20;
-  static constexpr size_t kAtomicBytes = 4096;
   // No answer counts what it shares with others, so that has to be a small part of the pool.
   static constexpr uint64_t kSharedPoolFraction = 64;
 
@@ -106,19 +102,6 @@ class PerfService final : public ServerExtension, public perf::PerfService {
     const std::string scheme;
     const size_t bytes;
   };
-  // A `share` whose memory has to be made.
-  struct Asking {
-    Asking(DeferredCall from, Wire::ShareResults::Builder into) : call(std::move(from)), reply(into) {}
-    DeferredCall call;
-    Wire::ShareResults::Builder reply;
-  };
-  struct Shared {
-    std::shared_ptr<const SharedMemory> memory;  // Null: it is not there yet.
-    std::vector<Asking> waiting;                 // For it. Bounded by the slots of connections.
-    absl::Status refusal;                        // Why it could not be made the last time.
-    absl::Time refused_until = absl::InfinitePast();
-  };
-
   absl::StatusOr<std::unique_ptr<RawPort>> OpenPort(perf::RawService service, const RawPort::Options& options,
                                                     std::shared_ptr<transport::Runtime> runtime);
   // The one of the server that the client knows as `known_as`, or else one that it may reach.
@@ -134,9 +117,6 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   // The one whose turn it is; null: none waits.
   std::unique_ptr<Waiting> TakeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Answer(Waiting& waiting);
-  // What calls wait for. nullopt: none does.
-  std::optional<Access> WantedMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MakeMemory(Access access);
   // Those that are over, for the caller to destroy without the lock.
   std::vector<std::unique_ptr<RawPort>> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Payloads that are not used any more, likewise.
@@ -149,6 +129,7 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   const bool has_credentials_;
   const uint64_t shared_bytes_max_;
   const Settings settings_;
+  PerfMemory memory_;
 
   absl::Mutex mutex_;
   absl::CondVar changed_;  // Something for the thread.
@@ -160,7 +141,6 @@ class PerfService final : public ServerExtension, public perf::PerfService {
   // Bounded by the slots of connections.
   PeerTurns waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RawPort>> raw_ports_ ABSL_GUARDED_BY(mutex_);
-  std::map<Access, Shared> shared_ ABSL_GUARDED_BY(mutex_);  // By what it is granted for.
 };
 
 }  // namespace hawser::internal

@@ -22,6 +22,7 @@
 #include "hawser/measure/verbs/raw_client.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/remote_memory.h"
+#include "hawser/services/perf/perf_memory.h"
 #include "hawser/services/perf/perf_service.h"
 #include "hawser/services/perf/raw_socket_port.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -32,6 +33,7 @@
 namespace hawser {
 namespace {
 
+using internal::PerfMemory;
 using internal::PerfService;
 using measure::RawSocket;
 using ::testing::HasSubstr;
@@ -266,23 +268,23 @@ TEST(PerfTest, ClientsReachMemoryForEachKindOfOperation) {
   auto reads = Share(server.channel, 1), writes = Share(server.channel, 3);
   ASSERT_THAT(reads, IsOk());
   ASSERT_THAT(writes, IsOk());
-  EXPECT_EQ(reads->size_bytes(), PerfService::kRemoteBytes);
-  EXPECT_EQ(writes->size_bytes(), PerfService::kRemoteBytes);
+  EXPECT_EQ(reads->size_bytes(), PerfMemory::kRemoteBytes);
+  EXPECT_EQ(writes->size_bytes(), PerfMemory::kRemoteBytes);
   std::vector<uint8_t> bytes(1000, 'w');
-  EXPECT_THAT(writes->Write(PerfService::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
+  EXPECT_THAT(writes->Write(PerfMemory::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
   EXPECT_THAT(reads->Write(0, absl::MakeSpan(bytes)).Wait(), HasCode(absl::StatusCode::kPermissionDenied));
-  EXPECT_THAT(reads->Read(PerfService::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
+  EXPECT_THAT(reads->Read(PerfMemory::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
   EXPECT_EQ(bytes, std::vector<uint8_t>(1000, 'g'));
   // One memory for all clients.
   auto again = Share(server.channel, 3);
   ASSERT_THAT(again, IsOk());
-  EXPECT_THAT(again->Read(PerfService::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
+  EXPECT_THAT(again->Read(PerfMemory::kRemoteBytes - 1000, absl::MakeSpan(bytes)).Wait(), IsOk());
   EXPECT_EQ(bytes, std::vector<uint8_t>(1000, 'w'));
   if (reads->capabilities().atomics == RemoteAtomics::kNone) return;
   auto atomics = Share(server.channel, 4);
   ASSERT_THAT(atomics, IsOk());
   uint64_t before = 7;
-  EXPECT_THAT(atomics->FetchAdd(PerfService::kAtomicBytes - 8, 1, before).Wait(), IsOk());
+  EXPECT_THAT(atomics->FetchAdd(PerfMemory::kAtomicBytes - 8, 1, before).Wait(), IsOk());
   EXPECT_EQ(before, 0);
 }
 
