@@ -137,7 +137,10 @@ absl::Status PerfRemote::Check(uint32_t place) {
   uint64_t before;
   memcpy(&before, local.data(), sizeof(before));
   // Other clients may add, too.
-  if (before < counted_) return absl::DataLossError("what this side has added is lost");
+  if (before < counted_) {
+    return absl::DataLossError(
+        "what this side has added is lost, or another client has changed it: all clients share this memory");
+  }
   counted_ = before + 1;
   return absl::OkStatus();
 }
@@ -148,7 +151,9 @@ absl::Status PerfRemote::CheckWritten() {
   absl::Status status = remote_.Read(0, local).Wait();
   if (!status.ok()) return status;
   if (local.front() == kByteHere && local.back() == kByteHere) return absl::OkStatus();
-  return absl::DataLossError("the memory of the server has other bytes than this side has written");
+  return absl::DataLossError(
+      "the memory of the server has other bytes than this side has written, or another client has written "
+      "there since: all clients share it");
 }
 
 uint32_t PerfRemote::TakePlace() {
