@@ -60,7 +60,7 @@ void PostReads(Endpoint& me, const Granted& granted, const std::vector<uint32_t>
   ASSERT_THAT(me.qp().PostSend(chain), IsOk());
 }
 
-TEST_F(TcpFabricTest, SmallReadsThatArePostedTogetherTakeOneSystemCallEachWay) {
+TEST_F(TcpFabricTest, SmallReadsThatArePostedTogetherLeaveAndAreAnsweredWithOneSystemCall) {
   constexpr uint32_t kReads = 16, kEach = 1000;
   auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 4, .read_depth = kReads}, kReads * kEach);
   for (const auto access : {QueuePair::Access::kRead, QueuePair::Access::kReadRepeatedly}) {

@@ -22,8 +22,9 @@ namespace hawser::fabric {
 
 // Reads frames from a queue pair's stream and passes them to its two queues. Small payloads go through a
 // staging buffer that all queue pairs of a completion queue share; the rest of a payload is read straight to
-// its destination. While READs are outstanding it reads at most the answers to small ones and one header into
-// staging: many of these arrive with one system call, and the payload of a large READ is never copied.
+// its destination. While READs are outstanding it reads at most the answers to small ones (of 4 KiB at most:
+// TcpSendQueue::kSmallReadMax) and one header into staging: many of these arrive with one system call, and
+// the payload of a larger READ is never copied.
 // Between calls it keeps at most a partial header, pushes (see pushes_) and what it holds (see held_).
 // Thread:   that of the queue pair.
 class FrameReader {

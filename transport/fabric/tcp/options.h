@@ -16,7 +16,7 @@ struct TcpFabricCounters {
   std::atomic<uint64_t> epoll_calls = 0;          // epoll_wait(2), in Poll() and in Wait()
   std::atomic<uint64_t> watch_calls = 0;          // epoll_ctl(2), of sockets in the set
   std::atomic<uint64_t> read_bytes = 0;           // READ payload that has arrived,
-  std::atomic<uint64_t> read_bytes_copied = 0;    // and how much of it through staging: of small ones.
+  std::atomic<uint64_t> read_bytes_copied = 0;    // and how much of it through staging: of 4 KiB at most.
   std::atomic<uint64_t> kernel_tls_sends = 0;     // Connections whose TLS the kernel makes,
   std::atomic<uint64_t> kernel_tls_receives = 0;  // and opens.
 };
