@@ -9,8 +9,13 @@
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/client/connection_group.h"
+#include "tests/rpc/probe.h"
 
 namespace hawser {
+
+using Calls = std::vector<PendingCall<probe::Probe::ActResults>>;
+// Of a call that outlasts the loss of its connection.
+inline const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
 
 // How many connections of a channel with several get new calls.
 inline size_t ReadyConnections(const Channel& channel) {

@@ -38,9 +38,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-using Calls = std::vector<PendingCall<probe::Probe::ActResults>>;
-const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
-
 std::vector<size_t> ConnectionsByPoller(transport::Runtime& runtime) {
   std::vector<size_t> counts(runtime.poller_count());
   for (size_t i = 0; i < counts.size(); ++i) {

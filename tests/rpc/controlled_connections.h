@@ -11,12 +11,11 @@
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/client/connection_group.h"
 #include "hawser/transport/connection/connection.h"
+#include "tests/rpc/connections.h"
 #include "tests/rpc/fake_server.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
-
-using Calls = std::vector<PendingCall<probe::Probe::ActResults>>;
 
 // A server whose connections the test controls, and clients that run on `Clients`.
 template <typename Clients>

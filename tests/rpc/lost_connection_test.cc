@@ -25,8 +25,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
-
 // The clients' clock moves only when the test says so: what is lost is not dialed again before.
 class LossTest : public FakeServerTest<ClockedRuntime> {
  protected:

@@ -31,7 +31,6 @@ using ::testing::Not;
 
 // Over TCP whatever the other tests run over: the only network with TLS.
 constexpr char kAnyPort[] = "tcp://127.0.0.1:0";
-const CallOptions kPatient = {.timeout = kLong, .wait_for_ready = true};
 
 CertificateNames Names(const std::string& dns) {
   CertificateNames names = LoopbackNames();
