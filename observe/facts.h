@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/check.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/observe/units.h"
 
@@ -65,6 +66,8 @@ struct Fact {
                     { row.getAnswered() } -> std::same_as<bool>;
                   }) {
       if (known == Known::kOfAnswer) return row.getAnswered();
+    } else {
+      HAWSER_CHECK(known != Known::kOfAnswer, "such a row does not say whether it was answered");
     }
     return known != Known::kNotZero || (row.*get)() != 0;
   }

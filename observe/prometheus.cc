@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "hawser/base/check.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/observe/facts.h"
 
@@ -93,6 +94,12 @@ void FillIn(wire::Histogram::Reader from, prometheus::ClientMetric::Histogram& t
   to.sample_sum = Seconds(from.getSumNs());
 }
 
+template <typename Row>
+const Metric& MetricOf(const Fact<Row>& fact) {
+  HAWSER_CHECK(fact.metric != nullptr, "this fact is no metric: ", fact.column == nullptr ? "" : fact.column);
+  return *fact.metric;
+}
+
 // The values of `facts` that are known, as metrics of `labels` and the facts' own.
 template <typename Row>
 void AddRow(Row row, const Labels& labels, std::initializer_list<const Fact<Row>*> facts,
@@ -104,9 +111,10 @@ void AddRow(Row row, const Labels& labels, std::initializer_list<const Fact<Row>
     for (const auto& label : fact->labels) {
       if (label.key != nullptr) all.push_back({label.key, label.value});
     }
-    prometheus::ClientMetric& metric = Families::Append(families.Of(*fact->metric), std::move(all));
+    const Metric& described = MetricOf(*fact);
+    prometheus::ClientMetric& metric = Families::Append(families.Of(described), std::move(all));
     const double number = fact->unit == Unit::kNs ? Seconds(value) : static_cast<double>(value);
-    (fact->metric->type == Metric::Type::kCounter ? metric.counter.value : metric.gauge.value) = number;
+    (described.type == Metric::Type::kCounter ? metric.counter.value : metric.gauge.value) = number;
   }
 }
 
@@ -114,7 +122,7 @@ void AddRow(Row row, const Labels& labels, std::initializer_list<const Fact<Row>
 template <typename Row, typename Rows, typename LabelsOf>
 void AddRows(const Rows& rows, std::initializer_list<const Fact<Row>*> facts, const LabelsOf& labels,
              Families& families) {
-  for (const Fact<Row>* const fact : facts) families.Of(*fact->metric);
+  for (const Fact<Row>* const fact : facts) families.Of(MetricOf(*fact));
   for (const auto row : rows) AddRow(row, labels(row), facts, families);
 }
 

@@ -1,6 +1,7 @@
 #ifndef HAWSER_OBSERVE_TABLES_H_
 #define HAWSER_OBSERVE_TABLES_H_
 
+#include "hawser/base/check.h"
 #include "hawser/observe/facts.h"
 #include "hawser/observe/html.h"
 #include "hawser/observe/snapshot.capnp.h"
@@ -15,6 +16,7 @@ inline constexpr unsigned kTableRowsMax = 1000;
 // The column of a table that has the fact.
 template <typename Row, typename Value>
 Table::Column ColumnOf(const Fact<Row, Value>& fact) {
+  HAWSER_CHECK(fact.column != nullptr, "no table has this fact");
   return {fact.column, kNumber};
 }
 

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/observe/prometheus.h"
+#include "hawser/observe/tables.h"
 
 namespace hawser::observe {
 namespace {
@@ -61,6 +62,14 @@ TEST(FactsTest, TimesAreSecondsAsMetricsAndHaveAUnitElsewhere) {
   process.setCpuNs(1'500'000'000);
   EXPECT_EQ(process::kCpu.Text(process), "1.50 s");
   EXPECT_THAT(taken.Metrics(), HasSubstr("process_cpu_seconds_total 1.5\n"));
+}
+
+TEST(FactsDeathTest, AFactThatIsReadAsWhatItIsNotIsAMistake) {
+  constexpr Fact<process::Row> kCpu = {.get = &process::Row::getCpuNs, .known = Known::kOfAnswer};
+  Taken taken;
+  const process::Row row = taken.snapshot().initProcess();
+  EXPECT_DEATH((void)kCpu.Text(row), "does not say whether it was answered");
+  EXPECT_DEATH((void)ColumnOf(kCpu), "no table has this fact");
 }
 
 }  // namespace
