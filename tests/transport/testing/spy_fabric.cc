@@ -57,7 +57,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     if (spy_.reads_.erase(completion.wr_id) != 0) --counts.reads_outstanding;
     const bool behind_a_read = spy_.keep_back_ == fabric::Opcode::kRead && !kept_back_.empty() &&
                                completion.opcode == fabric::Opcode::kSend;
-    std::deque<fabric::Completion>& held = held_[&counts];
+    std::deque<fabric::Completion>& held = held_[counts.number];
     const bool passes =
         !counts.hold_taken_pushes && WorkId::Decode(completion.wr_id).kind == WorkId::kTakenPush;
     const bool may_hold = ok && !counts.in_error;
@@ -85,7 +85,8 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   // For queue pairs that hold READs: delivers the READs that the test lets through, and what was posted
   // between.
   void ReleaseHeld() {
-    for (auto& [counts, held] : held_) {
+    for (auto& [number, held] : held_) {
+      Counts* const counts = &spy_.counts(number);
       if (!spy_.IsLive(*counts)) held.clear();
       while (!held.empty()) {
         if (counts->hold_reads && held.front().opcode == fabric::Opcode::kRead) {
@@ -101,7 +102,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   SpyFabric& spy_;
   const std::unique_ptr<fabric::CompletionQueue> real_;
   // By queue pair: its qp_num changes when the fabric has done with the device's, between two completions.
-  std::map<Counts*, std::deque<fabric::Completion>> held_;
+  std::map<size_t, std::deque<fabric::Completion>> held_;  // The key is Counts::number.
   std::deque<fabric::Completion> news_;
   std::deque<fabric::Completion> kept_back_;
   std::deque<std::pair<Counts*, fabric::Completion>> flushes_;
@@ -284,6 +285,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
   auto real = real_->CreateQueuePair(spied.real(), options, *spy_handler);
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());
+  counts_.back()->number = counts_.size() - 1;
   counts_.back()->receive_depth = options.receive_depth;
   spy_handler->set_counts(*counts_.back());
   return std::make_unique<SpyQueuePair>(*this, std::move(spy_handler), *std::move(real), *counts_.back());

@@ -19,6 +19,7 @@ class SpyFabric final : public fabric::Fabric {
  public:
   // The counts of one queue pair, also after its end.
   struct Counts {
+    size_t number = 0;   // As of counts(number).
     uint64_t sends = 0;  // Work requests posted, of each kind.
     uint64_t pushes = 0;
     uint64_t taken_pushes = 0;
