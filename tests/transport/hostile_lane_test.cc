@@ -277,6 +277,17 @@ TEST_F(HostileOwnerTest, OneThatIsLateWithItsFirstAnswerGetsOnePing) {
   EXPECT_FALSE(gone_.has_value());
 }
 
+TEST_F(HostileOwnerTest, OneThatHasAnsweredGetsNoPing) {
+  peer_.Send(Encode(Message(Kind::kRefused, handle_)));
+  EXPECT_TRUE(world_.RunUntil([this] { return read_.result.has_value(); }));
+  const size_t before = peer_.received().size();
+  world_.OnClient([this] { lane_->Open({7, 1, 0, kBytes, kLaneRead, {}}); });
+  EXPECT_TRUE(world_.RunUntil([&] { return peer_.received().size() == before + 1; }));
+  world_.clock.Advance(absl::Seconds(8));
+  world_.Settle();
+  EXPECT_EQ(peer_.received().size(), before + 1);
+}
+
 // An owner of before there were pings takes one for a mistake.
 class OldOwnerTest : public HostileOwnerTest {
  protected:
