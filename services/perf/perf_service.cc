@@ -285,7 +285,7 @@ absl::Status PerfService::Share(ServerContext& context, Wire::ShareParams::Reade
     const absl::MutexLock lock(&mutex_);
     if (absl::Status started = StartThreadOnce(); !started.ok()) return started;
   }
-  const absl::Status shared = memory_.Share(context, request.getAccess(), reply);
+  absl::Status shared = memory_.Share(context, request.getAccess(), reply);
   const absl::MutexLock lock(&mutex_);
   changed_.SignalAll();
   return shared;

@@ -125,13 +125,19 @@ class Worker {
     }
   }
 
+  // The ticket of a connection that was lost is void.
+  static bool MayHeal(const absl::Status& found) {
+    return absl::IsUnavailable(found) || absl::IsDeadlineExceeded(found) || absl::IsPermissionDenied(found) ||
+           absl::IsFailedPrecondition(found);
+  }
+
   void Look() {
     const absl::Time give_up = absl::Now() + kHealedMax;
     for (size_t i = 0; i < kChurned; ++i) {
       absl::Status found;
       do {
         found = FindChurned(i, absl::Seconds(5));
-      } while ((absl::IsUnavailable(found) || absl::IsDeadlineExceeded(found)) && absl::Now() < give_up);
+      } while (MayHeal(found) && absl::Now() < give_up);
     }
   }
 
