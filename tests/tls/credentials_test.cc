@@ -1,5 +1,4 @@
 // Files that cannot be used, and files that change.
-#include <fcntl.h>
 #include <pty.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -7,11 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -495,28 +492,6 @@ TEST_F(ReloadTest, AHandshakeThatHasBegunEndsWithTheOldFiles) {
   line.Handshake();
   ASSERT_TRUE(line.is_up()) << line.client.status() << line.server.status();
   EXPECT_THAT(line.client.session().peer_identity()->dns_names, ElementsAre("localhost"));
-}
-
-// A file on a disk that does not answer: here a FIFO, whose reader waits for the end.
-TEST_F(CredentialsTest, ASlowFileOfOneContextStopsNoOther) {
-  TlsCredentials slow = authority_.Issue();
-  slow.certificate = authority_.NewPath("fifo");
-  ASSERT_EQ(mkfifo(slow.certificate.c_str(), 0600), 0);
-  std::atomic<bool> was_read{false};
-  std::thread reader([&] {
-    EXPECT_THAT(Context::Create(slow, nullptr), Not(IsOk()));
-    was_read = true;
-  });
-  const int fd = open(slow.certificate.c_str(), O_WRONLY);  // Waits for the reader.
-  EXPECT_GE(fd, 0);
-  EXPECT_THAT(Context::Create(authority_.Issue(), nullptr), IsOk());
-  close(fd);
-  // It may look at the file once more, to say what is wrong with it, and then waits for a writer again.
-  while (!was_read) {
-    if (const int again = open(slow.certificate.c_str(), O_WRONLY | O_NONBLOCK); again >= 0) close(again);
-    std::this_thread::yield();
-  }
-  reader.join();
 }
 
 }  // namespace
