@@ -26,6 +26,7 @@
 #include "hawser/tests/chaos/contents.h"
 #include "hawser/tests/chaos/ledger.h"
 #include "hawser/tests/chaos/watch_check.h"
+#include "hawser/tests/chaos/workers.h"
 
 namespace hawser::chaos {
 namespace {
@@ -313,7 +314,7 @@ int Main(int argc, char** argv) {
   options.backoff_max = absl::Milliseconds(500);
   options.connection.keepalive_interval = absl::Seconds(2);
   options.connection.keepalive_timeout = absl::Seconds(2);
-  std::vector<std::unique_ptr<Worker>> workers;
+  Workers<Worker> workers(client.stop);
   for (const std::string& target : targets) {
     const auto channel = Channel::Create(target, options);
     if (!channel.ok()) {
@@ -321,30 +322,20 @@ int Main(int argc, char** argv) {
       return 2;
     }
     for (size_t i = 0; i < kWorkersOfChannel; ++i) {
-      workers.push_back(std::make_unique<Worker>(client, *channel, workers.size(), seed));
+      workers.Add(std::make_unique<Worker>(client, *channel, workers.size(), seed));
     }
   }
-  std::vector<std::thread> threads;
-  const auto start = [&](void (Worker::*what)()) {
-    client.stop = false;
-    for (auto& worker : workers) threads.emplace_back(what, worker.get());
-  };
-  const auto join = [&] {
-    client.stop = true;
-    for (std::thread& thread : threads) thread.join();
-    threads.clear();
-  };
   for (std::string line; std::getline(std::cin, line);) {
-    join();
+    workers.Stop();
     if (line == "run") {
-      start(&Worker::Run);
+      workers.Start(&Worker::Run);
     } else if (line == "settle") {
-      start(&Worker::Settle);
-      join();
+      workers.Start(&Worker::Settle);
+      workers.Stop();
       std::cout << "settled" << std::endl;
     }
   }
-  join();
+  workers.Stop();
   std::cout.flush();
   _exit(0);  // The thread that sleeps does not end.
 }

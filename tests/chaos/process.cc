@@ -124,6 +124,14 @@ std::optional<int> Process::Wait(absl::Duration timeout) {
   return status_;
 }
 
+bool Process::AwaitOutput(absl::string_view text, size_t from, absl::Duration timeout) const {
+  const auto has_come = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::string_view(output_).find(text, from) != absl::string_view::npos;
+  };
+  const absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&has_come), timeout);
+}
+
 std::string Process::output() const {
   absl::MutexLock lock(&mutex_);
   return output_;

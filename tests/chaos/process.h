@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
@@ -44,6 +45,8 @@ class Process {
 
   // The lines of stdout, if there is no `on_line` to take them.
   std::string output() const;
+  // Waits until `text` is in output(), behind the first `from` bytes. False: it is not, within `timeout`.
+  bool AwaitOutput(absl::string_view text, size_t from, absl::Duration timeout) const;
   // The end of its stderr.
   std::string errors() const;
 

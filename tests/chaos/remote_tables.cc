@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -13,6 +12,8 @@ namespace hawser::chaos {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
+// While it waits, it looks whether a process has ended that should not.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -39,14 +40,13 @@ std::string RemoteTables::Log(absl::string_view name) {
 bool RemoteTables::Await(const std::shared_ptr<Process>& process, absl::string_view text, size_t from,
                          absl::string_view what) {
   const absl::Time give_up = absl::Now() + kPatience;
-  while (!absl::StrContains(process->output().substr(from), text)) {
+  while (!process->AwaitOutput(text, from, kLookEvery)) {
     Look();
     if (history_->wrong()) return false;
     if (absl::Now() > give_up) {
       history_->Wrong(absl::StrCat("not within ", absl::FormatDuration(kPatience), ": ", what));
       return false;
     }
-    absl::SleepFor(absl::Milliseconds(5));
   }
   return true;
 }

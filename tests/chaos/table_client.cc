@@ -33,6 +33,7 @@
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/tests/chaos/contents.h"
 #include "hawser/tests/chaos/table_slot.h"
+#include "hawser/tests/chaos/workers.h"
 #include "tests/chaos/table.rpc.h"
 
 namespace table {
@@ -298,7 +299,7 @@ class Worker {
   void Fail(absl::string_view what, const absl::Status& status) {
     failure_ = status;
     ++client_.failed;
-    if (absl::IsUnavailable(status)) absl::SleepFor(absl::Milliseconds(1));
+    if (absl::IsUnavailable(status)) std::this_thread::yield();  // It may be so for a while.
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       Wrong(absl::StrCat(what, ": ", status.ToString()));
     }
@@ -334,32 +335,22 @@ int Main(int argc, char** argv) {
     return 2;
   }
   client.channel = *channel;
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (size_t i = 0; i < kThreads; ++i) workers.push_back(std::make_unique<Worker>(client, i, seed));
-  std::vector<std::thread> threads;
-  const auto start = [&](void (Worker::*what)()) {
-    client.stop = false;
-    for (auto& worker : workers) threads.emplace_back(what, worker.get());
-  };
-  const auto join = [&] {
-    client.stop = true;
-    for (std::thread& thread : threads) thread.join();
-    threads.clear();
-  };
+  hawser::chaos::Workers<Worker> workers(client.stop);
+  for (size_t i = 0; i < kThreads; ++i) workers.Add(std::make_unique<Worker>(client, i, seed));
   for (std::string line; std::getline(std::cin, line);) {
-    join();
+    workers.Stop();
     if (line == "run") {
-      start(&Worker::Run);
+      workers.Start(&Worker::Run);
     } else if (line == "settle" || line == "look") {
-      start(line == "settle" ? &Worker::Settle : &Worker::Look);
-      join();
+      workers.Start(line == "settle" ? &Worker::Settle : &Worker::Look);
+      workers.Stop();
       std::cout << absl::StrCat(line == "settle" ? "settled: " : "looked: ", client.found.load(),
                                 " values found, ", client.torn.load(), " READs of a mixture, ",
                                 client.failed.load(), " failures, opened ", client.opened.load(), " times\n")
                 << std::flush;
     }
   }
-  join();
+  workers.Stop();
   return 0;
 }
 

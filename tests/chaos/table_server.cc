@@ -20,6 +20,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "examples/arguments.h"
 #include "examples/stop_signal.h"
@@ -90,9 +91,9 @@ class Service final : public TableService {
   }
 
   // Until `stop`: changes keys of its own, while clients READ them.
-  void Churn(const std::atomic<bool>& stop) {
+  void Churn(const absl::Notification& stop) {
     std::mt19937_64 random(run_);
-    for (uint64_t sequence = 1; !stop; ++sequence) {
+    for (uint64_t sequence = 1; !stop.HasBeenNotified(); ++sequence) {
       for (int i = 0; i < kChurned; ++i) {
         const std::string key = absl::StrCat(kChurnPrefix, i);
         std::array<uint8_t, kValueMax> value;
@@ -102,7 +103,7 @@ class Service final : public TableService {
         Set(key, sequence, {value.data(), bytes}).IgnoreError();
       }
       // Half of the time: others share the processor.
-      if (sequence % 64 == 0) absl::SleepFor(absl::Microseconds(200));
+      if (sequence % 64 == 0) stop.WaitForNotificationWithTimeout(absl::Microseconds(200));
     }
   }
 
@@ -185,7 +186,7 @@ int Main(int argc, char** argv) {
     std::cerr << status << std::endl;
     return 1;
   }
-  std::atomic<bool> stopping{false};
+  absl::Notification stopping;
   std::thread churn;
   if (!torn) churn = std::thread([&] { service.Churn(stopping); });
   for (const std::string& address : server.addresses()) std::cout << "listening on " << address << std::endl;
@@ -195,7 +196,7 @@ int Main(int argc, char** argv) {
   }
   stop.Wait();
   server.Shutdown(absl::Now() + absl::Seconds(5)).IgnoreError();
-  stopping = true;
+  stopping.Notify();
   if (churn.joinable()) churn.join();
   return 0;
 }

@@ -36,6 +36,12 @@ class LossTest : public FakeServerTest<ClockedRuntime> {
       return ReadyConnections(*channel_) == static_cast<size_t>(connections) && server_.came == connections;
     }));
   }
+  // There is one call, which the server holds. When this returns, it has it again, over another connection.
+  void LoseTheConnectionOfTheCall() {
+    ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
+    CutFirstHeld();
+    ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+  }
 };
 
 TEST_F(LossTest, OnlyTheCallsOfAConnectionThatIsLostEnd) {
@@ -76,9 +82,7 @@ TEST_F(LossTest, ACallThatIsIdempotentIsSentAgainOverAnotherAtOnce) {
   Hold();
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   auto call = SendActAgain(channel_, 1, {.timeout = kLong});
-  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
-  CutFirstHeld();
-  ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+  ASSERT_NO_FATAL_FAILURE(LoseTheConnectionOfTheCall());
   AnswerHeld();
   EXPECT_THAT(call.Wait(), IsOk());
   EXPECT_EQ(server_.came, 2);
@@ -88,9 +92,7 @@ TEST_F(LossTest, ACallThatAnotherConnectionCarriesCanBeCancelled) {
   Hold();
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   auto call = SendActAgain(channel_, 1, {.timeout = kLong});
-  ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
-  CutFirstHeld();
-  ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+  ASSERT_NO_FATAL_FAILURE(LoseTheConnectionOfTheCall());
   call.Cancel();
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kCancelled));
   { const auto ended = std::move(call); }
@@ -274,9 +276,7 @@ TEST_F(LossTest, ACallThatAnotherConnectionCarriesOutlivesTheChannel) {
   ASSERT_NO_FATAL_FAILURE(Connect(2));
   {
     auto call = SendActAgain(channel_, 1, {.timeout = kLong});
-    ASSERT_TRUE(Eventually([&] { return server_.requests == 1; }));
-    CutFirstHeld();
-    ASSERT_TRUE(Eventually([&] { return server_.requests == 2; }));
+    ASSERT_NO_FATAL_FAILURE(LoseTheConnectionOfTheCall());
     channel_.reset();
     AnswerHeld();
     EXPECT_THAT(call.Wait(), IsOk());

@@ -72,7 +72,7 @@ bool UserRegions::Release(UserRegion* region, bool may_wait) {
   const auto number = static_cast<size_t>(at - table_.begin());
   table_.erase(at);
   Measure(number);
-  // Last: without it nobody looks whether the processor sees the memory.
+  // Last: while any() is false, no operation looks whether the processor sees its memory.
   count_.fetch_sub(1, std::memory_order_acq_rel);
   return true;
 }

@@ -211,7 +211,7 @@ TEST_F(VerbsRangesTest, WhenADeviceIsBackTheSameIsRegisteredAgain) {
   const size_t registered = world.verbs.registrations.size();
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
   world.Poll();
-  // Nobody can say what the device can do.
+  // What it can do is not known while it is gone.
   EXPECT_THAT(world.fabric->RegisterRange(OnDemand()).status(), HasCode(absl::StatusCode::kUnavailable));
   world.qp.reset();
   NewsRecorder news;
