@@ -37,6 +37,8 @@ namespace {
 using hawser::VersionedCell;
 
 constexpr uint64_t kSlots = 1024;
+// After each 64 rounds of changes, about as long as they take: others share the processor.
+constexpr absl::Duration kPause = absl::Microseconds(200);
 
 class Service final : public TableService {
  public:
@@ -102,8 +104,7 @@ class Service final : public TableService {
         hawser::chaos::FillContents(key, sequence, value.data(), bytes);
         Set(key, sequence, {value.data(), bytes}).IgnoreError();
       }
-      // Half of the time: others share the processor.
-      if (sequence % 64 == 0) stop.WaitForNotificationWithTimeout(absl::Microseconds(200));
+      if (sequence % 64 == 0) stop.WaitForNotificationWithTimeout(kPause);
     }
   }
 

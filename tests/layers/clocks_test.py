@@ -64,6 +64,7 @@ EXCEPTIONS = [
     ("examples/progress.cc", "kBefore", "when the first line is printed"),
     ("examples/progress.cc", "kBetween", "when the next line is printed"),
     ("tests/chaos/table_client.cc", "Put(key, absl::Milliseconds(1", EXPECTED),
+    ("tests/chaos/remote_tables.cc", "kLookEvery", "one look of a loop"),
     ("tests/chaos/client.cc", "kLateMax", "to it comes what the machine is measured to be late"),
     ("tests/codegen/generated_code_test.cc", ".timeout", NO_CLOCK),
     ("tests/examples/histogram_test.cc", ".Add(", NO_CLOCK),
