@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "examples/arguments.h"
 #include "examples/stop_signal.h"
 #include "hawser/rpc/server.h"

@@ -1,8 +1,6 @@
 // A device that carries out no command: connections end by their own timeouts, and the poller goes on. Over
 // FakeVerbs, which holds the commands.
 
-#include <netinet/in.h>
-
 #include <memory>
 #include <string>
 
@@ -21,14 +19,6 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);  // As in ending.cc.
 constexpr absl::Duration kForcedFlushTimeout = absl::Seconds(30);
 
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;             // 7470
-  v4.sin_addr.s_addr = 0x0200000a;  // 10.0.0.2
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
 class StuckDeviceTest : public ::testing::Test {
  protected:
   ~StuckDeviceTest() override {
@@ -38,8 +28,8 @@ class StuckDeviceTest : public ::testing::Test {
 
   void Dial() {
     world_.OnClient([&] {
-      ASSERT_THAT(Connection::Dial(world_.client.poller(), Peer(), {}, Handshake(), kConnectTimeout,
-                                   observer_, nullptr),
+      ASSERT_THAT(Connection::Dial(world_.client.poller(), fabric::FakePeer(), {}, Handshake(),
+                                   kConnectTimeout, observer_, nullptr),
                   IsOk());
     });
   }

@@ -88,17 +88,22 @@ absl::StatusOr<PerfFigure> PerfMeter::Run(const measure::Extent& extent) {
   return figure;
 }
 
+absl::Status TimeOneAtATime(const measure::Extent& extent, absl::FunctionRef<absl::Status()> exchange,
+                            PerfFigure& figure) {
+  const absl::Status status =
+      measure::OneAtATime(extent, exchange, [&](int64_t ns) { figure.times.Add(ns); });
+  figure.ran = {static_cast<int64_t>(figure.times.count()),
+                absl::Microseconds(figure.times.mean_us() * static_cast<double>(figure.times.count()))};
+  return status;
+}
+
 absl::Status PerfMeter::RunOneAtATime(const measure::Extent& extent, PerfFigure& figure) {
   const auto exchange = [this] {
     absl::Status status;
     WithCall([&](auto call) { status = Check(call.Send().Wait()); });
     return status;
   };
-  const absl::Status status =
-      measure::OneAtATime(extent, exchange, [&](int64_t ns) { figure.times.Add(ns); });
-  figure.ran = {static_cast<int64_t>(figure.times.count()),
-                absl::Microseconds(figure.times.mean_us() * static_cast<double>(figure.times.count()))};
-  return status;
+  return TimeOneAtATime(extent, exchange, figure);
 }
 
 absl::Status PerfMeter::RunInFlight(const measure::Extent& extent, PerfFigure& figure) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -42,6 +43,10 @@ struct PerfFigure {
   PollerStats::Messages sent, received;
   bool by_nic = false;  // Of one-sided operations: the server's NIC carried them out.
 };
+
+// Times one exchange after the other, of which `exchange` is one, as a test of latency says.
+absl::Status TimeOneAtATime(const measure::Extent& extent, absl::FunctionRef<absl::Status()> exchange,
+                            PerfFigure& figure);
 
 // Calls the server of one channel as a test says.
 // Thread:   one; no other calls of the channel's poller meanwhile, whose messages would count.

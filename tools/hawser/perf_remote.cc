@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "hawser/measure/one_at_a_time.h"
+#include "hawser/measure/in_flight.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/tools/hawser/perf_text.h"
@@ -89,11 +89,7 @@ absl::Status PerfRemote::RunOneAtATime(const measure::Extent& extent, PerfFigure
     absl::Status status = Begin(0).Wait();
     return status.ok() ? Check(0) : status;
   };
-  const absl::Status status =
-      measure::OneAtATime(extent, exchange, [&](int64_t ns) { figure.times.Add(ns); });
-  figure.ran = {static_cast<int64_t>(figure.times.count()),
-                absl::Microseconds(figure.times.mean_us() * static_cast<double>(figure.times.count()))};
-  return status;
+  return TimeOneAtATime(extent, exchange, figure);
 }
 
 absl::Status PerfRemote::RunInFlight(const measure::Extent& extent, PerfFigure& figure) {

@@ -1,6 +1,7 @@
 #include "hawser/tests/transport/fabric/fake_verbs.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -715,6 +716,14 @@ void FakeVerbs::AsyncEvent(ibv_event_type type) {
   }
   async_events_.push_back(event);
   Raise(context.async_fd);
+}
+
+SocketAddress FakePeer() {
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(7470);
+  v4.sin_addr.s_addr = htonl(0x0a000002);
+  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
 }
 
 FakeWorld::FakeWorld(const FakeVerbs::Options& options, const QueuePairOptions& queue_pair, bool connect)

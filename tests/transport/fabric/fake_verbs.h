@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "hawser/base/socket_address.h"
 #include "hawser/tests/transport/fabric/fabric_contract.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/verbs/control_thread.h"
@@ -217,6 +218,9 @@ class FakeVerbs : private VerbsExecutor {
   bool in_trial_ = false;
   uint32_t next_qp_num_ = 100;
 };
+
+// Where the peer of a queue pair on a FakeVerbs is: 10.0.0.2, port 7470.
+SocketAddress FakePeer();
 
 // A fabric on a FakeVerbs with one queue pair, connected.
 struct FakeWorld {

@@ -2,7 +2,6 @@
 // whatever happens while they are under way, nothing leaks (~FakeVerbs() counts) and no memory is used too
 // long.
 
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,14 +44,6 @@ constexpr CompletionStatus kSuccess = CompletionStatus::kSuccess;
 constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 const QueuePairOptions kSmall = {.send_depth = 8, .receive_depth = 8};
 
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;             // 7470
-  v4.sin_addr.s_addr = 0x0200000a;  // 10.0.0.2
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
 // A device, and a connection of it that is established while others come and go.
 struct ControlWorld : FakeWorld {
   explicit ControlWorld(const FakeVerbs::Options& options = {}) : FakeWorld(options, kSmall) {}
@@ -71,7 +62,7 @@ struct ControlWorld : FakeWorld {
   // A peer's request to connect.
   std::unique_ptr<ConnectRequest> Ask() {
     if (listener == nullptr) {
-      listener = fabric->Listen(*completion_queue, Peer(), requests).value();
+      listener = fabric->Listen(*completion_queue, FakePeer(), requests).value();
       listening = verbs.newest_id;
     }
     asking = verbs.ConnectRequest(listening);
@@ -86,7 +77,7 @@ struct ControlWorld : FakeWorld {
     if (accept) {
       ASSERT_THAT(side.qp->Accept(*Ask(), "yes"), IsOk());
     } else {
-      ASSERT_THAT(side.qp->Connect(Peer(), "hello"), IsOk());
+      ASSERT_THAT(side.qp->Connect(FakePeer(), "hello"), IsOk());
     }
   }
 
@@ -255,7 +246,7 @@ TEST_P(VerbsControlTest, FailureAtEachStepIsToldAndLeaksNothing) {
       if (call == "ibv_create_cq") {  // The first one of the queue has no place left then.
         auto full = std::make_unique<ControlWorld::Side>();
         full->qp = world.fabric->CreateQueuePair(*queue, kSmall, full->news).value();
-        ASSERT_THAT(full->qp->Connect(Peer(), ""), IsOk());
+        ASSERT_THAT(full->qp->Connect(FakePeer(), ""), IsOk());
         poll();
         ASSERT_THAT(full->news.told, ElementsAre("established"));
         std::swap(full->qp, another->qp);
@@ -585,7 +576,7 @@ TEST(VerbsControlTest, GrantsTakeWindowsThatTheControlThreadHasAllocated) {
 TEST(VerbsControlTest, DeviceWithoutMoreWindowsIsNotAskedForThemAgainAndAgain) {
   FakeWorld world({}, {.send_depth = 64, .receive_depth = 8}, /*connect=*/false);
   world.verbs.fail_once["ibv_alloc_mw"] = ENOMEM;
-  ASSERT_THAT(world.qp->Connect(Peer(), ""), IsOk());
+  ASSERT_THAT(world.qp->Connect(FakePeer(), ""), IsOk());
   world.Poll(1600);
   ASSERT_THAT(world.news.told, ElementsAre("established"));
   EXPECT_EQ(world.verbs.windows_alive, 0u);
@@ -605,7 +596,7 @@ TEST(VerbsControlTest, DeviceWithoutMoreWindowsIsNotAskedForThemAgainAndAgain) {
   world.qp->Disconnect();
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, kSmall, world.news).value();
   world.news.told.clear();
-  ASSERT_THAT(world.qp->Connect(Peer(), ""), IsOk());
+  ASSERT_THAT(world.qp->Connect(FakePeer(), ""), IsOk());
   world.Poll(1600);
   ASSERT_THAT(world.news.told, ElementsAre("established"));
   EXPECT_GE(world.verbs.windows_alive, 32u);
@@ -820,7 +811,7 @@ TEST_P(VerbsControlTest, DeviceIsRemovedWithCommandsHandedOver) {
     world.verbs.RunCommands();
     // The next user opens it again: the old one was closed.
     const auto again = world.NewSide();
-    ASSERT_THAT(again->qp->Connect(Peer(), ""), IsOk());
+    ASSERT_THAT(again->qp->Connect(FakePeer(), ""), IsOk());
     EXPECT_EQ(world.verbs.registrations.size(), registered + 1);
     EXPECT_EQ(world.verbs.opened, 1u);
   }
@@ -1033,7 +1024,7 @@ TEST_F(VerbsForkTest, ChildDestroysWhatTheControlThreadOfItsParentWorksOn) {
   halt_.AwaitEntry();
   NewsRecorder news;
   auto qp = fabric->CreateQueuePair(*queue, kSmall, news).value();
-  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(qp->Connect(FakePeer(), "hello"), IsOk());
   for (int i = 0; i < 1600; ++i) {  // Until its first command is behind the one that is halted.
     Completion none;
     ASSERT_EQ(queue->Poll({&none, 1}), 0u);
@@ -1104,7 +1095,7 @@ TEST_P(VerbsControlThreadTest, CarriesOutTheCommandsOfConnections) {
   const auto region = fabric->Register(memory.data(), memory.size()).value();
   const ReceiveWorkRequest receive = {1, {memory.data(), 100, region->lkey()}};
   ASSERT_THAT(qp->PostReceive({&receive, 1}), IsOk());
-  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(qp->Connect(FakePeer(), "hello"), IsOk());
   std::vector<Completion> completions;
   const auto until = [&](const auto& condition) {
     const absl::Time give_up = absl::Now() + kPatience;
@@ -1150,7 +1141,7 @@ TEST(VerbsThreadsTest, OverIwarpASilentPeerHoldsOnlyTheThreadOfItsOwnConnection)
   verbs.during["rdma_connect"] = [&] { connected = true; };
   NewsRecorder news;
   auto qp = fabric->CreateQueuePair(*queue, kSmall, news).value();
-  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(qp->Connect(FakePeer(), "hello"), IsOk());
   const absl::Time give_up = absl::Now() + kPatience;
   const auto poll = [&] {
     Completion some[4];

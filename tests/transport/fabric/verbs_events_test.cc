@@ -23,14 +23,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;             // 7470
-  v4.sin_addr.s_addr = 0x0200000a;  // 10.0.0.2
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 // What holds on each NIC.
@@ -72,7 +64,7 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
   FakeWorld world({}, {.send_depth = 8, .receive_depth = 8}, /*connect=*/false);
   world.verbs.reject = true;
   world.verbs.reject_status = 10;  // IB_CM_REJ_STALE_CONN
-  ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
   world.Poll(1600);
   EXPECT_THAT(world.news.told, ElementsAre("failed"));
   EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable)) << "which is tried again";
@@ -80,7 +72,7 @@ TEST(VerbsEventsTest, StaleConnectionIsTriedAgainOnAnotherQueuePair) {
   world.verbs.reject = false;
   NewsRecorder news;
   auto again = world.fabric->CreateQueuePair(*world.completion_queue, {}, news).value();
-  ASSERT_THAT(again->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(again->Connect(FakePeer(), "hello"), IsOk());
   world.Poll(1600);
   EXPECT_THAT(news.told, ElementsAre("established"));
   EXPECT_NE(again->qp_num(), stale);
@@ -109,7 +101,7 @@ TEST(VerbsEventsTest, QueuePairsAreMovedThroughTheirStatesAsTheConnectionManager
 }
 
 void ConnectInVain(FakeWorld& world) {
-  ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
   world.Poll(1600);
   EXPECT_THAT(world.news.told, ElementsAre("failed"));
 }
@@ -132,7 +124,7 @@ TEST(VerbsEventsTest, AQueuePairThatCannotBeMovedFailsTheConnection) {
 TEST_P(VerbsEventsOnNicTest, APeerThatLeavesBehindItsAnswerEndsTheConnectionOnce) {
   for (rdma_cm_event_type type : {RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_DISCONNECTED}) {
     FakeWorld world(nic(), {}, /*connect=*/false);
-    ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
+    ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
     for (int i = 0; i < 1600 && world.verbs.connects == 0; ++i) world.Poll(1);
     world.verbs.CmEvent(world.verbs.newest_id, type);
     world.Poll(1600);
@@ -146,7 +138,7 @@ TEST(VerbsEventsTest, WhatTwoNicsOfOneVendorCanDoIsAgreedOn) {
     FakeWorld world({}, {}, /*connect=*/false);
     world.verbs.ece = {.vendor_id = 0x10, .options = 3, .comp_mask = 0};
     world.verbs.peers_ece = {.vendor_id = vendor, .options = 1, .comp_mask = 0};
-    ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
+    ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
     world.Poll(1600);
     EXPECT_THAT(world.news.told, ElementsAre("established"));
     ASSERT_EQ(world.verbs.ece_offered.size(), 1u);
@@ -163,7 +155,7 @@ TEST(VerbsEventsTest, TrafficClassIsSetBeforeTheRouteIsResolved) {
     const auto fabric = NewVerbsFabric(options).value();
     const auto queue = fabric->CreateCompletionQueue(64).value();
     const auto qp = fabric->CreateQueuePair(*queue, {}, news).value();
-    EXPECT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+    EXPECT_THAT(qp->Connect(FakePeer(), "hello"), IsOk());
     Completion none[1];
     for (int i = 0; i < 1600; ++i) EXPECT_EQ(queue->Poll(none), 0u);
     qp->Disconnect();
@@ -202,7 +194,8 @@ TEST(VerbsEventsTest, AllAddressesAreThoseOfIpv4WhereADeviceHasNoIpv6) {
   world.verbs.ConnectRequest(world.verbs.newest_id);
   world.Poll();
   EXPECT_EQ(requests.requests.size(), 1u);
-  EXPECT_THAT(world.fabric->Listen(*world.completion_queue, Peer(), requests).value()->shortfall(), IsOk());
+  EXPECT_THAT(world.fabric->Listen(*world.completion_queue, FakePeer(), requests).value()->shortfall(),
+              IsOk());
 }
 
 TEST(VerbsEventsTest, AnAddressOfIpv6IsRefusedWithAReasonWhereTheDeviceHasNone) {
@@ -228,7 +221,7 @@ TEST_P(VerbsEventsOnNicTest, AllAddressesThatAreNotAvailableAreInUse) {
   EXPECT_THAT(all, HasCode(absl::StatusCode::kAlreadyExists));
   EXPECT_THAT(Message(all), AllOf(HasSubstr("[::]:7470"), HasSubstr("another listener")));
   world.verbs.fail_once["rdma_bind_addr"] = EADDRNOTAVAIL;
-  const absl::Status one = world.fabric->Listen(*world.completion_queue, Peer(), requests).status();
+  const absl::Status one = world.fabric->Listen(*world.completion_queue, FakePeer(), requests).status();
   EXPECT_THAT(Message(one), HasSubstr("no interface of this machine has that address, or another listener"));
 }
 
@@ -236,7 +229,7 @@ TEST_P(VerbsEventsOnNicTest, AllAddressesThatAreNotAvailableAreInUse) {
 TEST_P(VerbsEventsOnNicTest, AnyPortIsChosenAgainIfItIsInUse) {
   FakeWorld world(nic());
   RequestRecorder requests;
-  SocketAddress any_port = Peer();
+  SocketAddress any_port = FakePeer();
   any_port.set_port(0);
   const auto listen = [&](const SocketAddress& address) {
     return world.fabric->Listen(*world.completion_queue, address, requests).status();
@@ -244,7 +237,7 @@ TEST_P(VerbsEventsOnNicTest, AnyPortIsChosenAgainIfItIsInUse) {
   world.verbs.fail_once["rdma_listen"] = EADDRINUSE;
   EXPECT_THAT(listen(any_port), IsOk());
   world.verbs.fail_once["rdma_listen"] = EADDRINUSE;
-  EXPECT_THAT(listen(Peer()), HasCode(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(listen(FakePeer()), HasCode(absl::StatusCode::kAlreadyExists));
   world.verbs.fail_always["rdma_listen"] = EADDRINUSE;
   const size_t ids = world.verbs.ids.size();
   EXPECT_THAT(listen(any_port), HasCode(absl::StatusCode::kAlreadyExists));

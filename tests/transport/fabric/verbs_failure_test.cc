@@ -37,14 +37,6 @@ constexpr CompletionStatus kFlushed = CompletionStatus::kFlushed;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;  // 7470
-  v4.sin_addr.s_addr = 0x0200000a;
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
 // What holds on each NIC.
 class VerbsFailureOnNicTest : public OnEachNic {};
 INSTANTIATE_ON_EACH_NIC(VerbsFailureOnNicTest);
@@ -242,7 +234,7 @@ TEST_P(VerbsFailureOnNicTest, LateNewsOfAConnectionThatHasEndedIsIgnored) {
 TEST_P(VerbsFailureOnNicTest, AQueuePairInErrorIsNotEstablishedAnyMore) {
   FakeWorld world(nic(), {.receive_depth = 8}, /*connect=*/false);
   RequestRecorder requests;
-  const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+  const auto listener = world.fabric->Listen(*world.completion_queue, FakePeer(), requests).value();
   rdma_cm_id* const id = world.verbs.ConnectRequest(world.verbs.newest_id);
   world.Poll();
   ASSERT_EQ(requests.requests.size(), 1u);
@@ -323,7 +315,7 @@ TEST_P(VerbsFailureOnNicTest, LateNewsOfTheConnectionManagerIsIgnored) {
 // --- Errors that say why
 
 void Connect(FakeWorld& world) {
-  ASSERT_THAT(world.qp->Connect(Peer(), ""), IsOk());
+  ASSERT_THAT(world.qp->Connect(FakePeer(), ""), IsOk());
   world.Poll(1600);
 }
 
@@ -354,7 +346,7 @@ TEST_P(VerbsFailureOnNicTest, PortThatIsClosedIsUnavailable) {
   for (const char* sent : {"", "a hello"}) {
     FakeWorld world(nic(), {}, /*connect=*/false);
     world.verbs.ClosePort();
-    ASSERT_THAT(world.qp->Connect(Peer(), sent), IsOk());
+    ASSERT_THAT(world.qp->Connect(FakePeer(), sent), IsOk());
     world.Poll(1600);
     EXPECT_THAT(world.news.told, ElementsAre("failed"));
     EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
@@ -370,7 +362,7 @@ TEST_P(VerbsFailureOnNicTest, RejectionByThePeersProgramIsPermissionDenied) {
     {
       FakeWorld world(nic(), {}, /*connect=*/false);
       RequestRecorder requests;
-      const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+      const auto listener = world.fabric->Listen(*world.completion_queue, FakePeer(), requests).value();
       world.verbs.ConnectRequest(world.verbs.newest_id);
       world.Poll();
       requests.requests.at(0)->Reject(reason);
@@ -378,7 +370,7 @@ TEST_P(VerbsFailureOnNicTest, RejectionByThePeersProgramIsPermissionDenied) {
     }
     FakeWorld world(nic(), {}, /*connect=*/false);
     world.verbs.RejectWith(data);
-    ASSERT_THAT(world.qp->Connect(Peer(), "another hello"), IsOk());
+    ASSERT_THAT(world.qp->Connect(FakePeer(), "another hello"), IsOk());
     world.Poll(1600);
     EXPECT_THAT(world.news.told, ElementsAre("failed"));
     EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kPermissionDenied));
@@ -392,7 +384,7 @@ TEST(VerbsFailureTest, RejectionOverIwarpHasDataThatTellsItFromAClosedPort) {
   for (const bool iwarp : {false, true}) {
     FakeWorld world({.iwarp = iwarp, .windows = !iwarp}, {}, /*connect=*/false);
     RequestRecorder requests;
-    const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+    const auto listener = world.fabric->Listen(*world.completion_queue, FakePeer(), requests).value();
     world.verbs.ConnectRequest(world.verbs.newest_id);
     world.Poll();
     requests.requests.clear();
@@ -408,7 +400,7 @@ TEST(VerbsFailureTest, WhatAClosedPortHandsBackIsNoReasonOfThePeer) {
     world.verbs.reject = true;
     world.verbs.reject_status = -ECONNRESET;
     world.verbs.reject_data = back;
-    ASSERT_THAT(world.qp->Connect(Peer(), sent), IsOk());
+    ASSERT_THAT(world.qp->Connect(FakePeer(), sent), IsOk());
     world.Poll(1600);
     EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
     EXPECT_EQ(world.news.reject_data, "");
@@ -444,7 +436,7 @@ TEST_P(VerbsFailureOnNicTest, ReceivesThatCannotBePostedFailAcceptingAndThePeerH
   for (size_t posted : {0, 1}) {
     FakeWorld world(nic(), {.receive_depth = 8}, /*connect=*/false);
     RequestRecorder requests;
-    const auto listener = world.fabric->Listen(*world.completion_queue, Peer(), requests).value();
+    const auto listener = world.fabric->Listen(*world.completion_queue, FakePeer(), requests).value();
     world.verbs.ConnectRequest(world.verbs.newest_id);
     world.Poll();
     for (uint64_t i = 0; i < 2; ++i) ASSERT_THAT(world.Receive(i), IsOk());
@@ -467,8 +459,8 @@ TEST_P(VerbsFailureOnNicTest, WhatTheTcpFabricHasMadeIsRefused) {
   class Foreign final : public ConnectRequest {
    public:
     absl::string_view private_data() const override { return ""; }
-    SocketAddress peer_address() const override { return Peer(); }
-    SocketAddress local_address() const override { return Peer(); }
+    SocketAddress peer_address() const override { return FakePeer(); }
+    SocketAddress local_address() const override { return FakePeer(); }
     void Reject(absl::string_view) override {}
   };
   FakeWorld world(nic(), {}, /*connect=*/false);
@@ -479,7 +471,7 @@ TEST_P(VerbsFailureOnNicTest, WhatTheTcpFabricHasMadeIsRefused) {
   RequestRecorder requests;
   EXPECT_THAT(world.fabric->CreateQueuePair(*queue, {}, world.news).status(),
               HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(world.fabric->Listen(*queue, Peer(), requests).status(),
+  EXPECT_THAT(world.fabric->Listen(*queue, FakePeer(), requests).status(),
               HasCode(absl::StatusCode::kInvalidArgument));
 }
 
@@ -526,7 +518,7 @@ TEST_P(VerbsFailureOnNicTest, ARouteOverAnotherDeviceNamesTheOption) {
 absl::Status ConnectAnother(FakeWorld& world, const QueuePairOptions& options = {}) {
   NewsRecorder news;
   const auto qp = world.fabric->CreateQueuePair(*world.completion_queue, options, news).value();
-  if (absl::Status status = qp->Connect(Peer(), "hello"); !status.ok()) return status;
+  if (absl::Status status = qp->Connect(FakePeer(), "hello"); !status.ok()) return status;
   world.Poll(1600);
   const absl::Status why = news.established() ? absl::OkStatus() : news.why;
   qp->Disconnect();
@@ -562,7 +554,7 @@ TEST_P(VerbsFailureOnNicTest, MemoryOfWhileTheDeviceWasGoneIsRegisteredWhenItIsB
 TEST_P(VerbsFailureOnNicTest, AConnectThatFailedAtOnceDoesNotKeepItsDevice) {
   FakeWorld world(nic(), {}, /*connect=*/false);
   world.verbs.fail_once["rdma_create_id"] = EMFILE;
-  EXPECT_THAT(world.qp->Connect(Peer(), ""), HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(world.qp->Connect(FakePeer(), ""), HasCode(absl::StatusCode::kResourceExhausted));
   Connect(world);
   ASSERT_THAT(world.news.told, ElementsAre("established"));
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
@@ -592,7 +584,7 @@ TEST_P(VerbsFailureOnNicTest, FabricsOfOneDeviceShareItHoweverItWasNamed) {
   const auto completion_queue = any->CreateCompletionQueue(64).value();
   NewsRecorder news;
   const auto qp = any->CreateQueuePair(*completion_queue, {}, news).value();
-  ASSERT_THAT(qp->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(qp->Connect(FakePeer(), "hello"), IsOk());
   Completion none[1];
   for (int i = 0; i < 1600; ++i) ASSERT_EQ(completion_queue->Poll(none), 0u);
   world.verbs.AsyncEvent(IBV_EVENT_DEVICE_FATAL);
@@ -646,7 +638,7 @@ TEST_P(VerbsFailureOnNicTest, ADeviceWithoutAGidOfTheAddressIsPossible) {
   class : public ListenHandler {
     void OnConnectRequest(std::unique_ptr<ConnectRequest>) override {}
   } nobody;
-  const absl::Status listening = world.fabric->Listen(*world.completion_queue, Peer(), nobody).status();
+  const absl::Status listening = world.fabric->Listen(*world.completion_queue, FakePeer(), nobody).status();
   EXPECT_THAT(listening, HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Message(listening),
               AllOf(HasSubstr("listen on 10.0.0.2:7470"), HasSubstr("ENODEV"), HasSubstr("no GID of")));

@@ -1,7 +1,6 @@
 // Memory of other kinds than that of the host, registered with a device.
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,14 +30,6 @@ using ::testing::HasSubstr;
 using Kind = MemoryRange::Kind;
 
 constexpr uint32_t kReadsAndWrites = IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_WRITE;
-
-SocketAddress Peer() {
-  sockaddr_in v4 = {};
-  v4.sin_family = AF_INET;
-  v4.sin_port = 0x2e1d;             // 7470
-  v4.sin_addr.s_addr = 0x0200000a;  // 10.0.0.2
-  return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
@@ -216,7 +207,7 @@ TEST_F(VerbsRangesTest, WhenADeviceIsBackTheSameIsRegisteredAgain) {
   world.qp.reset();
   NewsRecorder news;
   const auto again = world.fabric->CreateQueuePair(*world.completion_queue, {}, news).value();
-  ASSERT_THAT(again->Connect(Peer(), "hello"), IsOk());
+  ASSERT_THAT(again->Connect(FakePeer(), "hello"), IsOk());
   world.Poll(1600);
   ASSERT_EQ(world.verbs.dmabufs.size(), 2u);
   EXPECT_EQ(world.verbs.dmabufs[1].fd, world.verbs.dmabufs[0].fd);
@@ -247,7 +238,7 @@ TEST_F(VerbsRangesTest, MemoryOfTheProgramThatCannotBeRegisteredAgainIsLostAlone
     world.Poll();
     world.qp.reset();
     world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
-    ASSERT_THAT(world.qp->Connect(Peer(), "hello"), IsOk());
+    ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
     world.Poll(1600);
     ASSERT_EQ(world.news.told.back(), "established");
   };
@@ -287,7 +278,7 @@ TEST_F(VerbsRangesTest, MemoryOfTheProgramThatCannotBeRegisteredAgainIsLostAlone
   world.qp.reset();
   world.qp = world.fabric->CreateQueuePair(*world.completion_queue, {}, world.news).value();
   world.verbs.fail_once["ibv_reg_mr"] = ENOMEM;
-  EXPECT_THAT(world.qp->Connect(Peer(), "hello"), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(world.qp->Connect(FakePeer(), "hello"), HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace
