@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "hawser/measure/in_flight.h"
 #include "hawser/perf.rpc.h"
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/tools/hawser/perf_text.h"
