@@ -5,7 +5,7 @@
 #   guest.sh [option]... -- command [argument]...
 #
 #   --setup=rxe       the RDMA devices to make first: rxe, rxe_pair, siw or none (README.md)
-#   --smp=2           processors
+#   --smp=1           processors
 #   --memory=1G
 #   --virtual_time    the guest's clock counts instructions and skips waits, so that timeouts expire at once;
 #                     implies one processor
@@ -32,7 +32,7 @@ fail() {
   exit 125
 }
 
-setup=rxe smp=2 memory=1G timeout='' wall=180 boot=60 run='' clock=() held=() qemu=()
+setup=rxe smp=1 memory=1G timeout='' wall=180 boot=60 run='' clock=() held=() qemu=()
 while (($#)); do
   case $1 in
     --setup=*) setup=${1#*=} ;;
