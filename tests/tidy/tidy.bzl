@@ -3,12 +3,13 @@
     ./bazelw build --config=tidy //...
 
 An aspect, which --config=tidy puts on the targets. It looks at each .cc outside tests/ and third_party/ that moves something,
-with the options of gcc's build, so that no header is generated for it alone.
+with the options of gcc's build, so that no header is generated for it alone. Files that are compiled as one (amalgamated.bzl)
+are looked at as one, since most of the time goes to the headers that they share; what is found in one has its name and line.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-load("//third_party:amalgamated.bzl", "separate")
+load("//third_party:amalgamated.bzl", "SeparateInfo")
 
 # On a library with a use after a move: the check has to find it.
 _PLANTED = "a_planted_use_after_move"
@@ -43,13 +44,16 @@ def _tidy_impl(target, ctx):
         unsupported_features = ctx.disabled_features,
     )
     context = _context(target, ctx)
-    files = [file for source in ctx.rule.attr.srcs for file in separate(source)]
+    files = ctx.rule.files.srcs
+
+    # Of what a rule made, only the amalgamations were written by hand.
+    written = [file for source in ctx.rule.attr.srcs for file in source.files.to_list() if file.is_source or SeparateInfo in source]
     options = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.rule.attr.copts
     defines = depset(ctx.rule.attr.defines + ctx.rule.attr.local_defines, transitive = [context.defines])
 
     verdicts = []
-    for source in files:
-        if source.extension != "cc" or not source.is_source:
+    for source in written:
+        if source.extension != "cc":
             continue
         variables = cc_common.create_compile_variables(
             feature_configuration = features,
