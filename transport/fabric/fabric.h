@@ -382,10 +382,12 @@ class QueuePair {
   // thread pauses, and posting early instead of in one batch gains nothing. Always false on a NIC.
   virtual bool PeerSharesCore() const = 0;
 
-  // Posts in order, as one chain (one doorbell, one system call); all or nothing. Not before OnEstablished(),
-  // or, at the accepting side, the first receive completion. ResourceExhausted: the send queue has no room.
-  // InvalidArgument: an sge is outside of its region, there are too many, CheckAtomic() refuses an atomic, or
-  // takes_atomics() is false. FailedPrecondition: not connected, or already in error.
+  // Posts in order, as one chain (one doorbell, one system call). Not before OnEstablished(), or, at the
+  // accepting side, the first receive completion. With these errors nothing was posted. ResourceExhausted:
+  // the send queue has no room. InvalidArgument: an sge is outside of its region, there are too many,
+  // CheckAtomic() refuses an atomic, or takes_atomics() is false. FailedPrecondition: not connected, or
+  // already in error. With any other error the device has failed: it may carry out the first of the work
+  // requests, none of them completes, and the queue pair ends.
   virtual absl::Status PostSend(absl::Span<const SendWorkRequest> requests) = 0;
 
   // Posts one SEND of these bytes, and copies them, as IBV_SEND_INLINE does: when this returns, the memory is

@@ -10,9 +10,8 @@
 namespace hawser::transport {
 namespace {
 
-// Of a chain that PostSend() has refused because of `why`. With these codes the device was not asked.
-// Otherwise it may have taken the work requests before the one that it could not take, and carries them out,
-// though none of them completes.
+// Of a chain that PostSend() has refused because of `why`: with all other codes nothing was posted
+// (fabric.h).
 bool MayBePostedInPart(const absl::Status& why) {
   return !absl::IsFailedPrecondition(why) && !absl::IsResourceExhausted(why) && !absl::IsInvalidArgument(why);
 }
