@@ -250,7 +250,7 @@ void Connection::Flush() {
   parts_.receive_ring.ReleasePutBack();
 }
 
-void Connection::FlushAll() {
+[[gnu::always_inline]] inline void Connection::FlushAll() {
   if (state_ < State::kFlushing) ending_.FailIfFlushed();
   if (state_ < State::kFlushing) {
     // The messages of this turn carry the new credits. Without a message, a control request tells them, so
@@ -280,15 +280,18 @@ void Connection::FlushAll() {
         parts_.receive_ring.WithdrawSurplus(answers);
     }
     if (carries_traffic() && parts_.send_queue.has_queued()) {
-      if (absl::Status status = parts_.send_queue.Flush(); !status.ok()) {
-        absl::Status why(status.code(), absl::StrCat("posting to ", peer_, " failed: ", status.message()));
-        CopyViolation(status, why);
-        Fail(why);
-      }
+      if (const absl::Status status = parts_.send_queue.Flush(); !status.ok()) [[unlikely]]
+        OnPostFailed(status);
     }
     if (ending_.CloseIfDrained()) poller_.timers().Cancel(starved_timer_);
   }
   if (state_ == State::kFlushing) ending_.Settle();
+}
+
+void Connection::OnPostFailed(const absl::Status& status) {
+  absl::Status why(status.code(), absl::StrCat("posting to ", peer_, " failed: ", status.message()));
+  CopyViolation(status, why);
+  Fail(why);
 }
 
 void Connection::FlushIfLong() {

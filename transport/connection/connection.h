@@ -167,6 +167,7 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   bool TakeCredits(const Header& header);
   void OnStarved();
   void FlushAll();
+  [[gnu::noinline, gnu::cold]] void OnPostFailed(const absl::Status& status);
 
   // PollerClient
   void OnCompletion(const WorkId& id, const fabric::Completion& completion) override;

@@ -140,9 +140,8 @@ void SendQueue::DropQueued() {
   }
 }
 
-absl::Status SendQueue::Flush() {
-  if (std::exchange(copied_, 0) != 0) port_.queue_pair().RingDoorbell();
-  if (std::exchange(wants_completion_, false) && posted_ != end_) {
+absl::Status SendQueue::PostQueued(bool wants_completion) {
+  if (wants_completion) {
     at(end_ - 1).signaled = true;
     sends_since_signal_ = 0;
   }

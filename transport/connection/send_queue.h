@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -101,7 +102,13 @@ class SendQueue {
   }
 
   // Posts what is queued, as far as the queue pair has room. Not OK: the queue pair is of no use any more.
-  absl::Status Flush();
+  absl::Status Flush() {
+    if (std::exchange(copied_, 0) != 0) port_.queue_pair().RingDoorbell();
+    const bool wants_completion = std::exchange(wants_completion_, false);
+    if (posted_ == end_) [[likely]]
+      return absl::OkStatus();
+    return PostQueued(wants_completion);
+  }
 
   // Work request `number`, and with it every one before, has completed.
   void OnCompletion(uint32_t number, bool ok);
@@ -153,6 +160,8 @@ class SendQueue {
 
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey);
+  // There is something.
+  absl::Status PostQueued(bool wants_completion);
   // For PostInline(); with nothing queued.
   [[gnu::always_inline]] bool Copy(absl::Span<const uint8_t> message) {
     if (signal_all_) [[unlikely]]

@@ -88,27 +88,68 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
 
 }  // namespace
 
+// Returns kMore when it has parsed all of it. Called only when no payload is missing.
+[[gnu::always_inline]] inline FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end,
+                                                                     Taker* taker, const Stream* stream) {
+  while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
+    const uint8_t* const payload = next + sizeof(FrameHeader);
+    if (IsPlainSend(next) && pushes_.empty()) [[likely]] {
+      FrameHeader header;
+      std::memcpy(&header, next, sizeof(header));
+      if (header.length_bytes <= static_cast<size_t>(end - payload) && receive_queue_.CanTake(header) &&
+          send_queue_.MayAcknowledge(header.acknowledged)) [[likely]] {
+        send_queue_.Acknowledge(header.acknowledged);
+        payload_ = FrameKind::kSend;
+        is_pushed_to_ = std::exchange(push_followed_, false);
+        next = payload + header.length_bytes;
+        // Executed before it is offered: what is sent meanwhile acknowledges it.
+        receive_queue_.ExecuteSend(header.flags);
+        if (taker != nullptr && receive_queue_.MayOffer(header.length_bytes)) [[likely]] {
+          const bool taken = taker->handler.TakeSend({payload, header.length_bytes});
+          taker->taken += taken ? 1 : 0;
+          if (!stream->is_open() || taker->fork_mark.in_child()) [[unlikely]] {
+            partial_bytes_ = 0;
+            return Result::kDrained;
+          }
+          if (taken) [[likely]]
+            continue;
+        }
+        receive_queue_.FillReceive(payload, header.length_bytes);
+        continue;
+      }
+    }
+    const Parsed other = ParseOther(next, end);
+    if (other.result != Result::kMore) return other.result;
+    next = other.next;
+  }
+  partial_bytes_ = static_cast<uint32_t>(end - next);
+  if (partial_bytes_ != 0) std::memcpy(partial_, next, partial_bytes_);
+  return Result::kMore;
+}
+
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
                                       TcpFabricCounters* counters, Taker* taker) {
   if (closed_) return Result::kClosed;
-  size_t cost = 0;
-  int calls = 0;
   // The usual read: nothing is under way, and all that comes is small.
-  if (payload_missing_ == 0 && partial_bytes_ == 0 && pushes_.empty() && !send_queue_.reads_outstanding())
-      [[likely]] {
-    const size_t room = std::min(staging.size(), StagedMax());
-    const iovec segment = {staging.data(), room};
-    if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
-    const ssize_t n = stream.Receive(&segment, 1);
-    if (n <= 0) return OnNothing(n, stream);
-    emptied_ = stream.IsEmptyAfter(n, room);
-    cost = emptied_ ? 0 : stream.CostOf(n);
-    const Result result = Parse(staging.data(), staging.data() + n, taker, &stream);
-    if (result != Result::kMore) return result;
-    if (emptied_) return OrPushed(Result::kDrained);
-    if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
-    ++calls;
+  if (payload_missing_ != 0 || partial_bytes_ != 0 || !pushes_.empty() || send_queue_.reads_outstanding())
+      [[unlikely]] {
+    return ReadOn(stream, staging, counters, taker, /*calls=*/0, /*cost=*/0);
   }
+  const size_t room = std::min(staging.size(), StagedMax());
+  const iovec segment = {staging.data(), room};
+  if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);
+  const ssize_t n = stream.Receive(&segment, 1);
+  if (n <= 0) return OnNothing(n, stream);
+  emptied_ = stream.IsEmptyAfter(n, room);
+  const Result result = Parse(staging.data(), staging.data() + n, taker, &stream);
+  if (result != Result::kMore) return result;
+  if (emptied_) return OrPushed(Result::kDrained);
+  if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
+  return ReadOn(stream, staging, counters, taker, /*calls=*/1, stream.CostOf(n));
+}
+
+FrameReader::Result FrameReader::ReadOn(Stream& stream, absl::Span<uint8_t> staging,
+                                        TcpFabricCounters* counters, Taker* taker, int calls, size_t cost) {
   for (; calls < kReadCallsMax && cost < kReadCostMax; ++calls) {
     // Reads the rest of the payload, if there is one, to its destination. Reads what follows into staging,
     // behind the part of a header that is already there.
@@ -207,64 +248,31 @@ FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> sta
   return ReadAndDrop(stream, staging, error_);
 }
 
-// Returns kMore when it has parsed all of it. Called only when no payload is missing.
-FrameReader::Result FrameReader::Parse(const uint8_t* next, const uint8_t* end, Taker* taker,
-                                       const Stream* stream) {
-  while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
-    const uint8_t* const payload = next + sizeof(FrameHeader);
-    if (IsPlainSend(next) && pushes_.empty()) [[likely]] {
-      FrameHeader header;
-      std::memcpy(&header, next, sizeof(header));
-      if (header.length_bytes <= static_cast<size_t>(end - payload) && receive_queue_.CanTake(header) &&
-          send_queue_.MayAcknowledge(header.acknowledged)) [[likely]] {
-        send_queue_.Acknowledge(header.acknowledged);
-        payload_ = FrameKind::kSend;
-        is_pushed_to_ = std::exchange(push_followed_, false);
-        next = payload + header.length_bytes;
-        // Executed before it is offered: what is sent meanwhile acknowledges it.
-        receive_queue_.ExecuteSend(header.flags);
-        if (taker != nullptr && receive_queue_.MayOffer(header.length_bytes)) [[likely]] {
-          const bool taken = taker->handler.TakeSend({payload, header.length_bytes});
-          taker->taken += taken ? 1 : 0;
-          if (!stream->is_open() || taker->fork_mark.in_child()) [[unlikely]] {
-            partial_bytes_ = 0;
-            return Result::kDrained;
-          }
-          if (taken) [[likely]]
-            continue;
-        }
-        receive_queue_.FillReceive(payload, header.length_bytes);
-        continue;
-      }
-    }
-    std::memcpy(&header_, next, sizeof(header_));
-    if (!pushes_.empty() && !MayFollowPushes(header_, end - next)) {
-      Hold(next, end);
-      partial_bytes_ = 0;
-      return Result::kPushed;
-    }
-    const uint32_t acknowledged_before = send_queue_.acknowledged();
-    if (!send_queue_.Acknowledge(header_.acknowledged)) return Violation(send_queue_.violation());
-    Result result = Begin(header_);
-    if (result == Result::kPushed) {
-      next = AddPush(payload, end);
-      if (payload_missing_ == 0 || header_.length_bytes <= kShortPushMax) continue;
-    }
-    // Otherwise a peer could send any number of useless acknowledgements, and each costs this side time.
-    if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before &&
-        result == Result::kMore) {
-      result = IdleAck();
-    }
-    if (result == Result::kReceiverNotReady) Hold(next, end);
-    if (result != Result::kMore) {
-      partial_bytes_ = 0;
-      return result;
-    }
-    next = CopyPayload(next + sizeof(FrameHeader), end);
+FrameReader::Parsed FrameReader::ParseOther(const uint8_t* next, const uint8_t* end) {
+  const uint8_t* const payload = next + sizeof(FrameHeader);
+  std::memcpy(&header_, next, sizeof(header_));
+  if (!pushes_.empty() && !MayFollowPushes(header_, end - next)) {
+    Hold(next, end);
+    partial_bytes_ = 0;
+    return {Result::kPushed};
   }
-  partial_bytes_ = static_cast<uint32_t>(end - next);
-  if (partial_bytes_ != 0) std::memcpy(partial_, next, partial_bytes_);
-  return Result::kMore;
+  const uint32_t acknowledged_before = send_queue_.acknowledged();
+  if (!send_queue_.Acknowledge(header_.acknowledged)) return {Violation(send_queue_.violation())};
+  Result result = Begin(header_);
+  if (result == Result::kPushed) {
+    const uint8_t* const behind = AddPush(payload, end);
+    if (payload_missing_ == 0 || header_.length_bytes <= kShortPushMax) return {Result::kMore, behind};
+  }
+  // Otherwise a peer could send any number of useless acknowledgements, and each costs this side time.
+  if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before && result == Result::kMore) {
+    result = IdleAck();
+  }
+  if (result == Result::kReceiverNotReady) Hold(next, end);
+  if (result != Result::kMore) {
+    partial_bytes_ = 0;
+    return {result};
+  }
+  return {Result::kMore, CopyPayload(payload, end)};
 }
 
 // Allows one push behind each SEND, and none before the first. Otherwise a peer could push without bound,

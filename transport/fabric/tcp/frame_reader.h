@@ -99,8 +99,17 @@ class FrameReader {
   int error() const { return error_; }
 
  private:
+  // Goes on with Read() after so many calls, which have cost so much.
+  [[gnu::noinline]] Result ReadOn(Stream& stream, absl::Span<uint8_t> staging, TcpFabricCounters* counters,
+                                  Taker* taker, int calls, size_t cost);
   // `stream`: null if `taker` is.
   Result Parse(const uint8_t* next, const uint8_t* end, Taker* taker, const Stream* stream);
+  // A frame that is not a usual SEND. `next`, after kMore: what follows the part of it that has arrived.
+  struct Parsed {
+    Result result;
+    const uint8_t* next = nullptr;
+  };
+  [[gnu::noinline]] Parsed ParseOther(const uint8_t* next, const uint8_t* end);
   Result Begin(const FrameHeader& header);
   size_t StagedMax() const;
   Result OnNothing(ssize_t n, const Stream& stream);

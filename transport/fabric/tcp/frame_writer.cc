@@ -15,15 +15,6 @@ constexpr size_t kWriteBytesMax = 1024 * 1024;
 
 }  // namespace
 
-bool FrameWriter::RingDoorbell() {
-  if (inline_ == nullptr) return false;
-  if (std::exchange(doorbell_rung_, true)) return true;
-  send_queue_.PostCopied(inline_->frames());
-  inline_->Stamp(receive_queue_.executed());
-  receive_queue_.set_ack_due(false);
-  return true;
-}
-
 void FrameWriter::DropCopied(InlineFramesStock& stock) {
   if (inline_ == nullptr) return;
   inline_->Clear();
@@ -61,9 +52,21 @@ void FrameWriter::DropCopied(InlineFramesStock& stock) {
 FrameWriter::Result FrameWriter::Write(Stream& stream, bool with_answers, SendBatch& batch,
                                        InlineFramesStock& stock, TcpFabricCounters* counters) {
   if (stream.has_unsent() && !stream.Flush()) return Stopped(errno);
+  // The usual write: all that there is was copied.
+  if (copied_is_next()) [[likely]] {
+    if (!WriteInline(stream, stock, counters)) return Stopped(errno);
+    if (!HasOutput() && !receive_queue_.ack_due() && !stream.has_unsent()) [[likely]]
+      return Result::kDone;
+  }
+  return WriteBatches(stream, with_answers, batch, stock, counters);
+}
+
+FrameWriter::Result FrameWriter::WriteBatches(Stream& stream, bool with_answers, SendBatch& batch,
+                                              InlineFramesStock& stock, TcpFabricCounters* counters) {
   size_t written_bytes = 0;
   while (true) {
-    if (doorbell_rung_ && partial_sent_ == 0) {
+    // It has waited for the rest of a frame.
+    if (copied_is_next()) {
       if (!WriteInline(stream, stock, counters)) return Stopped(errno);
       if (!HasOutput() && !receive_queue_.ack_due() && !stream.has_unsent()) return Result::kDone;
     }

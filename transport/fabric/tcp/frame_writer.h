@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -48,7 +49,14 @@ class FrameWriter {
     return inline_->Add(message);
   }
   // True: SENDs that were copied go with the next Write(), before anything that is posted later.
-  bool RingDoorbell();
+  bool RingDoorbell() {
+    if (inline_ == nullptr) return false;
+    if (std::exchange(doorbell_rung_, true)) return true;
+    send_queue_.PostCopied(inline_->frames());
+    inline_->Stamp(receive_queue_.executed());
+    receive_queue_.set_ack_due(false);
+    return true;
+  }
 
   // Nothing is sent any more: what was copied is dropped.
   void DropCopied(InlineFramesStock& stock);
@@ -65,9 +73,14 @@ class FrameWriter {
   int error() const { return error_; }
 
  private:
+  // What was copied is to be sent, and no frame is on the wire in part.
+  bool copied_is_next() const { return doorbell_rung_ && partial_sent_ == 0; }
   Result Stopped(int error);  // errno
   ssize_t Send(Stream& stream, iovec* segments, size_t count, TcpFabricCounters* counters);
   bool WriteInline(Stream& stream, InlineFramesStock& stock, TcpFabricCounters* counters);
+  // Gathers frames until there are none.
+  [[gnu::noinline]] Result WriteBatches(Stream& stream, bool with_answers, SendBatch& batch,
+                                        InlineFramesStock& stock, TcpFabricCounters* counters);
   void Fill(bool with_answers, SendBatch& batch);
   void AppendRest(SendBatch& batch);
   void AppendRequests(bool with_answers, SendBatch& batch);

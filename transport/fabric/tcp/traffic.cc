@@ -63,9 +63,9 @@ void TcpTraffic::Start(uint32_t read_depth, uint8_t flags, absl::string_view pri
   return result;
 }
 
-void TcpTraffic::OnEvents(uint32_t events) {
-  if (events == EPOLLIN) [[likely]]
-    return Receive();
+void TcpTraffic::OnEvents(uint32_t events) { events == EPOLLIN ? Receive() : OnOtherEvents(events); }
+
+void TcpTraffic::OnOtherEvents(uint32_t events) {
   constexpr uint32_t kBroken = EPOLLERR | EPOLLHUP;
   if (paused_ && (events & kBroken)) {
     Fail(absl::UnavailableError(
@@ -100,10 +100,17 @@ void TcpTraffic::Receive() {
   }
 }
 
-void TcpTraffic::OnRead(FrameReader::Result result) {
+[[gnu::always_inline]] inline void TcpTraffic::OnRead(FrameReader::Result result) {
   if (completion_queue_.in_forked_child()) [[unlikely]]
     return;  // The handler has called fork().
   NoteTaken();
+  if (result != FrameReader::Result::kDrained) [[unlikely]]
+    OnUndrained(result);
+  AfterTraffic();
+}
+
+// Not inlined, so that the usual read has no room on its stack for texts of errors.
+[[gnu::noinline]] void TcpTraffic::OnUndrained(FrameReader::Result result) {
   switch (result) {
     case FrameReader::Result::kDrained:
       break;
@@ -148,7 +155,6 @@ void TcpTraffic::OnRead(FrameReader::Result result) {
           absl::StrCat("peer ", life_.Peer(), " broke the fabric's protocol: ", reader_.violation())));
       break;
   }
-  AfterTraffic();
 }
 
 void TcpTraffic::ReceiveSoon() {
@@ -181,8 +187,9 @@ void TcpTraffic::ResumeAfterPush() {
 }
 
 // Notes whether all bytes of a push that was taken before have arrived.
-void TcpTraffic::NoteTaken() {
-  if (!taken_.awaits_rest() || reader_.is_taking_push()) return;
+inline void TcpTraffic::NoteTaken() {
+  if (!taken_.awaits_rest() || reader_.is_taking_push()) [[likely]]
+    return;
   taken_.RestHasCome();
   completion_queue_.Schedule(source_);
 }
@@ -220,7 +227,7 @@ void TcpTraffic::OnTimer() {
 // --- Writing
 // ---------------------------------------------------------------------------------------------------------
 
-void TcpTraffic::AfterTraffic() {
+[[gnu::always_inline]] inline void TcpTraffic::AfterTraffic() {
   if (stream_.is_open()) {
     if (!blocked_ && (writer_.HasOutput() || stream_.has_unsent())) Transmit(/*with_answers=*/true);
     if (receive_queue_.ack_due() && stream_.is_open()) completion_queue_.OweAcknowledgement(source_);
@@ -243,9 +250,13 @@ void TcpTraffic::Transmit(bool with_answers) {
     completion_queue_.CountBlocked(blocked ? 1 : -1);
     UpdateWatch();
   }
-  if (life_.state() != State::kRefusing || receive_queue_.nak_due() || writer_.in_the_middle_of_a_frame())
-    return;
-  // The NAK was sent. After RNR only the peer is in error, and it disconnects; otherwise both sides are in
+  if (life_.state() == State::kRefusing) [[unlikely]]
+    EndIfNakWasSent();
+}
+
+[[gnu::noinline]] void TcpTraffic::EndIfNakWasSent() {
+  if (receive_queue_.nak_due() || writer_.in_the_middle_of_a_frame()) return;
+  // After RNR only the peer is in error, and it disconnects; otherwise both sides are in
   // error. The socket stays open to be drained: if it is closed with unread bytes, the kernel resets the
   // connection, and the NAK may be lost.
   if (receive_queue_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;

@@ -111,6 +111,7 @@ class TcpTraffic {
     kOffered,   // It has; the next one deals with the pushes.
   };
 
+  void OnOtherEvents(uint32_t events);
   void Receive();
   FrameReader::Result Read();
   // Receive() in the next Poll(), though the socket may report nothing: TLS may hold bytes that it has read.
@@ -119,7 +120,9 @@ class TcpTraffic {
   void ResumeAfterPush();
   void NoteTaken();
   void OnRead(FrameReader::Result result);
+  void OnUndrained(FrameReader::Result result);
   void Transmit(bool with_answers);
+  void EndIfNakWasSent();
   void AfterTraffic();
 
   void EnterError();
