@@ -20,6 +20,11 @@ constexpr uint64_t kWaitTimerData = kWakeData - 2;
 
 uint64_t PackData(uint32_t index, uint32_t generation) { return uint64_t{generation} << 32 | index; }
 
+// Not inlined, so that Poll() has no room on its stack for the text.
+[[gnu::noinline, gnu::cold]] void EndNestedPoll(bool polling) {
+  HAWSER_CHECK(!polling, "a handler that runs inside Poll() polls");
+}
+
 absl::Status CreationError(const char* call) {
   const int error = errno;
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -74,7 +79,11 @@ CompletionSource* TcpCompletionQueue::Queue<kLinks>::TakeFirst() {
 // ---------------------------------------------------------------------------------------------------------
 
 TcpCompletionQueue::TcpCompletionQueue(const TcpFabricOptions& options)
-    : options_(options), receive_staging_(new std::array<uint8_t, 64 * 1024>), send_batch_(new SendBatch) {}
+    : options_(options),
+      events_(new Events),
+      receive_staging_(new std::array<uint8_t, 64 * 1024>),
+      send_batch_(new SendBatch),
+      hint_(new Events) {}
 
 absl::StatusOr<std::unique_ptr<TcpCompletionQueue>> TcpCompletionQueue::Create(
     const TcpFabricOptions& options) {
@@ -179,7 +188,8 @@ void TcpCompletionQueue::HandleTimers() {
 
 size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (in_forked_child()) return 0;
-  HAWSER_CHECK(!polling_, "a handler that runs inside Poll() polls");
+  if (polling_) [[unlikely]]
+    EndNestedPoll(polling_);
   CompletionSpan out = {completions.data(), completions.data() + completions.size()};
   polling_ = true;
   if (!ending_.empty()) NotifyEnds();
@@ -199,7 +209,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
       carrying_.first()->OnEvents(EPOLLIN);
     } else {
       polls_since_look_ = 0;
-      if ((events_.count = EpollWait(0, events_)) > 0) HandleEvents();
+      if ((events_->count = EpollWait(0, *events_)) > 0) HandleEvents();
     }
     offers_sends_ = false;
     if (in_forked_child()) [[unlikely]] {  // A handler has called fork().
@@ -268,8 +278,8 @@ void TcpCompletionQueue::HandleEvents() {
   handshakes_ns_ = 0;
   // A handler can remove sources whose events have not been handled yet, so each source is looked up anew.
   // Or call fork(): the child leaves the others alone.
-  for (int i = 0; i < events_.count && !in_forked_child(); ++i) {
-    const uint64_t data = events_.event[i].data.u64;
+  for (int i = 0; i < events_->count && !in_forked_child(); ++i) {
+    const uint64_t data = events_->event[i].data.u64;
     if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
     if (data == kSourceTimerData) {
       HandleTimers();
@@ -277,7 +287,7 @@ void TcpCompletionQueue::HandleEvents() {
     }
     const Registration& registration = sources_[static_cast<uint32_t>(data)];
     if (registration.source == nullptr || registration.generation != data >> 32) continue;
-    registration.source->OnEvents(events_.event[i].events);
+    registration.source->OnEvents(events_->event[i].events);
   }
 }
 
@@ -337,24 +347,26 @@ void TcpCompletionQueue::WaitUntil(int64_t when_ns) {
 }
 
 // If `when_ns` has passed, the timer expires at once.
-void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
+inline void TcpCompletionQueue::SleepUntil(int64_t when_ns) {
   wait_timer_.SetAtLatest(when_ns);
-  const int found = EpollWait(-1, hint_);
-  hint_.count = 0;
+  const int found = EpollWait(-1, *hint_);
+  hint_->count = 0;
   for (int i = 0; i < found; ++i) {
-    const epoll_event event = hint_.event[i];
-    if (event.data.u64 == kWakeData) {
+    const uint64_t data = hint_->event[i].data.u64;
+    if (data == kWakeData) {
       // Reads the eventfd before it clears `woken_`. A Wake() in between is for this Wait(), which ends now.
       uint64_t wakes;
       [[maybe_unused]] const ssize_t n = read(wake_.get(), &wakes, sizeof(wakes));
       woken_.exchange(false, std::memory_order_acq_rel);
-    } else if (event.data.u64 == kWaitTimerData) {
+    } else if (data == kWaitTimerData) {
       wait_timer_.Clear();
     } else {
-      hint_.event[hint_.count++] = event;
+      // In place, unless one before it was for this Wait() alone.
+      if (hint_->count != i) hint_->event[hint_->count] = hint_->event[i];
+      ++hint_->count;
     }
   }
-  if (hint_.count > 0) has_hint_.store(true, std::memory_order_release);
+  if (hint_->count > 0) has_hint_.store(true, std::memory_order_release);
 }
 
 void TcpCompletionQueue::Wake() {
@@ -366,8 +378,7 @@ void TcpCompletionQueue::Wake() {
 
 bool TcpCompletionQueue::TakeEventsOfWait() {
   if (!has_hint_.load(std::memory_order_acquire)) return false;
-  events_.count = hint_.count;
-  std::copy_n(hint_.event, hint_.count, events_.event);
+  events_.swap(hint_);
   has_hint_.store(false, std::memory_order_release);
   return true;
 }

@@ -211,8 +211,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   uint32_t polls_since_look_ = 0;
   uint32_t polls_owing_ = 0;
   uint32_t idle_polls_owing_ = 0;
-  Events events_;              // Being handled.
-  int64_t handshakes_ns_ = 0;  // Spent while they are.
+  std::unique_ptr<Events> events_;  // Being handled.
+  int64_t handshakes_ns_ = 0;       // Spent while they are.
 
   const std::unique_ptr<std::array<uint8_t, 64 * 1024>> receive_staging_;
   const std::unique_ptr<SendBatch> send_batch_;
@@ -225,7 +225,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   std::atomic<int> waiting_ = 0;
   std::atomic<bool> woken_ = false;
   std::atomic<bool> has_hint_ = false;
-  Events hint_;  // has_hint_: Poll()'s, otherwise Wait()'s.
+  // has_hint_: Poll()'s, which swaps it with events_. Otherwise Wait()'s.
+  std::unique_ptr<Events> hint_;
 };
 
 }  // namespace hawser::fabric

@@ -1,12 +1,12 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_TCP_INLINE_FRAMES_H_
 #define HAWSER_TRANSPORT_FABRIC_TCP_INLINE_FRAMES_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "hawser/transport/fabric/tcp/frame.h"
@@ -72,19 +72,18 @@ class InlineFrames {
 class InlineFramesStock {
  public:
   std::unique_ptr<InlineFrames> Take() {
-    if (free_.empty()) return std::unique_ptr<InlineFrames>(new InlineFrames);
-    std::unique_ptr<InlineFrames> taken = std::move(free_.back());
-    free_.pop_back();
-    return taken;
+    if (count_ == 0) return std::unique_ptr<InlineFrames>(new InlineFrames);
+    return std::move(free_[--count_]);
   }
   // It is empty().
   void Return(std::unique_ptr<InlineFrames> frames) {
-    if (free_.size() < kKeptMax) free_.push_back(std::move(frames));
+    if (count_ < kKeptMax) free_[count_++] = std::move(frames);
   }
 
  private:
   static constexpr size_t kKeptMax = 8;
-  std::vector<std::unique_ptr<InlineFrames>> free_;
+  size_t count_ = 0;
+  std::array<std::unique_ptr<InlineFrames>, kKeptMax> free_;  // The first count_.
 };
 
 }  // namespace hawser::fabric
