@@ -252,7 +252,7 @@ std::string Poller::WhyLate(int64_t due_ns) const {
 // A turn must be short: work requests are posted at its end, deadlines count from a clock that is rarely
 // read, and a peer that connects waits for the next turn. So a turn ends after kTurnNs, and takes few
 // completions at a time while their handlers are slow.
-size_t Poller::TakeCompletions() {
+[[gnu::always_inline]] inline size_t Poller::TakeCompletions() {
   // Not initialized: that would take longer than a poll that finds nothing, as most polls do.
   alignas(fabric::Completion) std::byte memory[kChunkMax * sizeof(fabric::Completion)];
   auto* const completions = reinterpret_cast<fabric::Completion*>(memory);
@@ -269,11 +269,13 @@ size_t Poller::TakeCompletions() {
     const size_t count = completion_queue_->Poll(absl::MakeSpan(completions, wanted));
     CountTaken(std::exchange(sends_allowed_, 0) - std::exchange(sends_left_, 0));
     bool failure = false;
-    for (size_t i = 0; i < count; ++i) {
-      failure |= completions[i].status != fabric::CompletionStatus::kSuccess;
-      Dispatch(completions[i]);
+    if (count > 0) {
+      for (size_t i = 0; i < count; ++i) {
+        failure |= completions[i].status != fabric::CompletionStatus::kSuccess;
+        Dispatch(completions[i]);
+      }
+      CountTaken(count);
     }
-    CountTaken(count);
     more_waiting_ = count == wanted;
     // The cause of a failure may be the next completion. It has to be handled in the same turn.
     if (!more_waiting_ || taken_ >= kBatch || (now_ns_ >= take_until_ns_ && !failure)) return taken_;
