@@ -160,7 +160,7 @@ class SendQueue {
 
   Entry* Push();
   Entry* PushSend(size_t sge_count, SendOwner* owner, bool signaled, uint32_t rkey);
-  // There is something.
+  // Something is queued. `wants_completion`: the last of it asks for one.
   absl::Status PostQueued(bool wants_completion);
   // For PostInline(); with nothing queued.
   [[gnu::always_inline]] bool Copy(absl::Span<const uint8_t> message) {

@@ -87,5 +87,50 @@ TEST(TcpCompletionQueueTest, AnAcknowledgementThatIsOwedAfterAPollWakesTheThread
   EXPECT_TRUE(Eventually([&] { return source.woken.load(); }));
 }
 
+// Is told once of each thing that happens to its file, and leaves it there.
+class EdgeSource final : public CompletionSource {
+ public:
+  explicit EdgeSource(TcpCompletionQueue& queue) : queue_(queue), file_(eventfd(0, EFD_CLOEXEC)) {
+    queue_.Register(*this);
+    queue_.Watch(*this, file_.get(), EPOLLIN | EPOLLET);
+  }
+  ~EdgeSource() override {
+    queue_.Unwatch(file_.get());
+    queue_.UnregisterQueuePair(*this);
+  }
+  void Happen() {
+    const uint64_t one = 1;
+    ASSERT_EQ(write(file_.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+  }
+
+  void OnEvents(uint32_t) override { ++told; }
+  void Deliver(CompletionSpan&) override {}
+  void OnEndDue() override {}
+  void Acknowledge() override {}
+
+  int told = 0;
+
+ private:
+  TcpCompletionQueue& queue_;
+  const UniqueFd file_;
+};
+
+// The event that ends a Wait() may be for this Wait() alone, and those behind it are told only once.
+TEST(TcpCompletionQueueTest, WhatHappensAfterAWakeIsToldByThePollAfterTheWait) {
+  const TcpFabricOptions options;
+  const std::unique_ptr<TcpCompletionQueue> queue = *TcpCompletionQueue::Create(options);
+  EdgeSource first(*queue), second(*queue);
+  Completion completions[1];
+  for (int round = 1; round <= 3; ++round) {
+    queue->Wake();
+    first.Happen();
+    second.Happen();
+    queue->Wait(absl::InfiniteDuration());
+    queue->Poll(absl::MakeSpan(completions));
+    EXPECT_EQ(first.told, round);
+    EXPECT_EQ(second.told, round);
+  }
+}
+
 }  // namespace
 }  // namespace hawser::fabric

@@ -130,11 +130,11 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
                                       TcpFabricCounters* counters, Taker* taker) {
   if (closed_) return Result::kClosed;
-  // The usual read: nothing is under way, and all that comes is small.
   if (payload_missing_ != 0 || partial_bytes_ != 0 || !pushes_.empty() || send_queue_.reads_outstanding())
       [[unlikely]] {
     return ReadOn(stream, staging, counters, taker, /*calls=*/0, /*cost=*/0);
   }
+  // The usual read: nothing is under way, and all that comes is small.
   const size_t room = std::min(staging.size(), StagedMax());
   const iovec segment = {staging.data(), room};
   if (counters != nullptr) counters->receive_calls.fetch_add(1, std::memory_order_relaxed);

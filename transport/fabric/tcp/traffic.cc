@@ -256,7 +256,7 @@ void TcpTraffic::Transmit(bool with_answers) {
 
 [[gnu::noinline]] void TcpTraffic::EndIfNakWasSent() {
   if (receive_queue_.nak_due() || writer_.in_the_middle_of_a_frame()) return;
-  // After RNR only the peer is in error, and it disconnects; otherwise both sides are in
+  // The NAK was sent. After RNR only the peer is in error, and it disconnects; otherwise both sides are in
   // error. The socket stays open to be drained: if it is closed with unread bytes, the kernel resets the
   // connection, and the NAK may be lost.
   if (receive_queue_.nak_status() == CompletionStatus::kRnrRetryExceeded) return;
