@@ -613,11 +613,13 @@ TEST_F(StatusServerTest, AFloodOfConnectionsIsBoundedByConnectionsMax) {
   for (size_t i = 1; i < kClients; ++i) clients.push_back(std::make_unique<Client>(*server));
   may_answer = true;
   size_t most = 0, last = 0;
-  // Goes on while the server accepts: then there is also the connection that ends for the next one.
+  // Goes on while the server accepts: then there is also the connection that ends for the next one. What is
+  // seen before the server has come to them does not count: a busy machine may run it late.
   const absl::Time give_up = absl::Now() + kLong;
-  for (int i = 0; (i < 100 || last > 8) && absl::Now() < give_up; ++i) {
+  for (int looks = 0; (looks < 100 || last > 8) && absl::Now() < give_up;) {
     last = OpenFiles() - before - kClients;
     most = std::max(most, last);
+    if (last >= 4) ++looks;
   }
   EXPECT_GE(last, 4u);
   EXPECT_LE(most, 2 * 8u);
