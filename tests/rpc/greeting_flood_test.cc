@@ -216,7 +216,7 @@ TEST(GreetingFloodTest, AHostLeavesRoomForOthersAtAPollerThatIsHeld) {
   Silent one_too_many(server.uri);
   EXPECT_EQ(one_too_many.KindOfAnswer(), 3);
   EXPECT_THAT(one_too_many.ReadAll(), ::testing::HasSubstr("192 new connections of this host"));
-  Taken snapshot(server.server);
+  Taken snapshot(server.server, Taken::Pollers::kMayBeHeld);
   const auto refusals = snapshot.Get().getRefusals();
   const auto no_room = refusals[refusals.size() - 1];
   EXPECT_EQ(std::string(no_room.getReason().cStr()), "no room");

@@ -195,7 +195,7 @@ TEST(SnapshotTest, ASnapshotComesWhileAHandlerHoldsThePoller) {
   auto call = SendAct(channel, 1);
   holds.WaitForNotification();
   {
-    Taken taken(server.server);
+    Taken taken(server.server, Taken::Pollers::kMayBeHeld);
     EXPECT_LT(taken.took, absl::Seconds(10));
     const auto poller = taken.Get().getPollers()[0];
     EXPECT_FALSE(poller.getAnswered());
@@ -205,7 +205,8 @@ TEST(SnapshotTest, ASnapshotComesWhileAHandlerHoldsThePoller) {
   }
   go_on.Notify();
   EXPECT_THAT(call.Wait(), IsOk());
-  EXPECT_TRUE(Eventually([&] { return Taken(server.server).Get().getPollers()[0].getAnswered(); }));
+  EXPECT_TRUE(Eventually(
+      [&] { return Taken(server.server, Taken::Pollers::kMayBeHeld).Get().getPollers()[0].getAnswered(); }));
 }
 
 // The poller is held when it has looked at some connections.
@@ -222,15 +223,15 @@ TEST(SnapshotTest, OnlyOneSnapshotWaitsForAPollerThatIsHeldInBetween) {
   auto first = SendAct(channels[0], 0);
   holds[0].WaitForNotification();
   auto second = SendAct(channels[1], 1);
-  Taken(server.server);  // The poller begins when the first handler returns.
+  Taken(server.server, Taken::Pollers::kMayBeHeld);  // The poller begins when the first handler returns.
   go_on[0].Notify();
   holds[1].WaitForNotification();
-  Taken(server.server);
+  Taken(server.server, Taken::Pollers::kMayBeHeld);
   // Most of a few, because another program may have the core during one. A snapshot that waits takes a
   // second.
   int quick = 0;
   for (int i = 0; i < 5; ++i) {
-    if (Taken(server.server).took < absl::Milliseconds(500)) ++quick;
+    if (Taken(server.server, Taken::Pollers::kMayBeHeld).took < absl::Milliseconds(500)) ++quick;
   }
   EXPECT_GE(quick, 3) << "of 5 snapshots";
   go_on[1].Notify();

@@ -4,6 +4,7 @@
 #include <capnp/message.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -11,18 +12,30 @@
 #include "gtest/gtest.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/server.h"
+#include "tests/rpc/probe.h"
 
 namespace hawser {
 
 // A snapshot, and the memory that it is in.
 class Taken {
  public:
-  explicit Taken(const Server& server) {
-    const absl::Time start = absl::Now();
-    server.FillIn(message_.initRoot<observe::wire::Snapshot>());
-    took = absl::Now() - start;
+  // A server waits for a poller for some milliseconds only, and leaves out what is on one that does not
+  // answer.
+  enum class Pollers {
+    kAnswer,    // Takes snapshots until all pollers have answered: a busy machine may run one late.
+    kMayBeHeld  // Takes one: a handler of the test holds a poller.
+  };
+
+  explicit Taken(const Server& server, Pollers pollers = Pollers::kAnswer) {
+    const auto take = [&] {
+      const absl::Time start = absl::Now();
+      server.FillIn(message_.emplace().initRoot<observe::wire::Snapshot>());
+      took = absl::Now() - start;
+      return pollers == Pollers::kMayBeHeld || AllAnswered();
+    };
+    EXPECT_TRUE(Eventually(take)) << "a poller is held";
   }
-  observe::wire::Snapshot::Reader Get() { return message_.getRoot<observe::wire::Snapshot>().asReader(); }
+  observe::wire::Snapshot::Reader Get() { return message_->getRoot<observe::wire::Snapshot>().asReader(); }
 
   observe::wire::Method::Reader Method(const std::string& name) {
     for (auto method : Get().getMethods()) {
@@ -37,10 +50,17 @@ class Taken {
     return statuses;
   }
 
-  absl::Duration took;
+  absl::Duration took;  // For the last snapshot.
 
  private:
-  capnp::MallocMessageBuilder message_;
+  bool AllAnswered() {
+    for (const auto poller : Get().getPollers()) {
+      if (!poller.getAnswered()) return false;
+    }
+    return true;
+  }
+
+  std::optional<capnp::MallocMessageBuilder> message_;
 };
 
 }  // namespace hawser
