@@ -75,7 +75,6 @@ EXCEPTIONS = [
     ("tests/rpc/network/long_waits_test.cc", "absl::", "in a guest with virtual time"),
     ("tests/rpc/otlp_trace_sink_test.cc", "absl::Nanoseconds(1500)", NO_CLOCK),
     ("tests/rpc/snapshot_test.cc", "absl::Milliseconds(500)", "one of five tries, of which most are to be shorter"),
-    ("tests/rpc/unread_answers_test.cc", "kLeftAlone", "the test expects less if it takes longer"),
     ("tests/softroce/pair.sh", "read -r -t 0.05", "one look of a loop"),
     ("tests/tls/resumption_test.cc", "end - absl::Seconds(1)", "certificates know whole seconds; it tries again"),
     ("tests/tools/hawser_call_test.sh", "Everything.sleep --timeout=200ms", EXPECTED),

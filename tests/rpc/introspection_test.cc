@@ -193,6 +193,11 @@ class IntrospectorTest : public ::testing::Test {
   static PendingCall<Results> Send(const std::shared_ptr<Channel>& channel) {
     return IntrospectionStub(channel).Snapshot({.timeout = kLong}).Send();
   }
+  // The server has begun with all calls of this channel that were sent before: it takes those of one
+  // connection in their order, and refuses this one at once.
+  static void AwaitThoseBefore(const std::shared_ptr<Channel>& channel) {
+    EXPECT_THAT(SendAct(channel, 0).Wait().status(), HasCode(absl::StatusCode::kUnimplemented));
+  }
 };
 
 TEST_F(IntrospectorTest, CallsThatWaitShareASnapshot) {
@@ -202,11 +207,11 @@ TEST_F(IntrospectorTest, CallsThatWaitShareASnapshot) {
   slow.began.Take();
   std::vector<PendingCall<Results>> rest;
   for (int i = 0; i < 5; ++i) rest.push_back(Send(channel));
-  ASSERT_TRUE(Eventually([&] { return slow.server.stats().calls_running == 6; }));
+  AwaitThoseBefore(channel);
   slow.go_on.Put(true);
   ASSERT_THAT(first.Wait(), IsOk());
-  slow.go_on.Put(
-      true);  // They came while the first one was being taken, which took longer than 250 ms perhaps.
+  // They came while the first one was being taken, which took longer than 250 ms perhaps.
+  slow.go_on.Put(true);
   int64_t taken = 0;
   for (PendingCall<Results>& call : rest) {
     const auto reply = call.Wait();
@@ -238,12 +243,9 @@ TEST_F(IntrospectorTest, CallsThatWaitAreBoundedInAllAndByHost) {
   std::vector<PendingCall<Results>> waiting;
   for (int host = 0; host < 2; ++host) {
     for (int i = 0; i < 32; ++i) waiting.push_back(Send(channels[host + (i < 16 ? 0 : 2)]));
-    // Calls of one connection arrive in order, so one more of each says that those have.
-    Box<absl::Status> refused;
-    const auto put = [&](auto reply) { refused.Put(reply.status()); };
-    EXPECT_TRUE(Eventually([&] { return slow.server.stats().calls_running == 33u + 32u * host; }));
-    Send(channels[host]).Then(put);
-    const absl::Status status = refused.Take();
+    AwaitThoseBefore(channels[host]);
+    AwaitThoseBefore(channels[host + 2]);
+    const absl::Status status = Send(channels[host]).Wait().status();
     EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
     EXPECT_THAT(std::string(status.message()), HasSubstr("32 of this host"));
   }

@@ -17,6 +17,7 @@
 #include "hawser/services/perf/perf.h"
 #include "hawser/tests/strangers/crowd.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "hawser/transport/sharing/read_admission.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -93,7 +94,7 @@ constexpr strangers::StrangerKind kUnreadGet = {
 
 // A connection may hold answers that it does not READ for so long, whatever else is short: see
 // transport::ResponseWatch.
-constexpr absl::Duration kLeftAlone = absl::Seconds(1);
+constexpr absl::Duration kLeftAlone = transport::ReadAdmission::kWatchInterval;
 constexpr uint64_t kPoolBytes = 64 << 20;
 
 // The parameter is the number of pollers.
@@ -155,7 +156,9 @@ TEST_P(UnreadAnswersTest, AClientOfAnotherHostIsServed) {
   // server may have ended some.
   const uint64_t connections = server_.server.stats().connections;
   const uint64_t accepted = crowd->counts().accepted;
-  if (absl::Now() - start >= kLeftAlone) return;
+  if (const absl::Duration took = absl::Now() - start; took >= kLeftAlone) {
+    GTEST_SKIP() << "it took " << took << ", and from " << kLeftAlone << " on the server may have ended some";
+  }
   EXPECT_GE(connections, 61u);
   EXPECT_EQ(accepted, 60u) << "those that are ended dial again";
 }

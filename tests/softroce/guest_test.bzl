@@ -11,9 +11,9 @@ def hawser_guest_test(name, tests, setup = "rxe", smp = 1, memory = "1G", virtua
       tests: labels of tests or other programs; exit status 0 means passed. Tag those that cannot run without a guest
         "manual", or `bazel test //...` runs them on the host as well. $HAWSER_RDMA_DEVICE names their device.
       setup: the devices that the guest has: "rxe", "rxe_pair", "siw" or "none".
-      smp: processors of the guest. QEMU emulates each in a thread. With one, two guests at a time do in 87 s on two
-        processors what each of them alone needs 84 s for. With two, alone, it is 73 s; but two such guests need 190 s,
-        since one of a guest's processors then often spins for a lock that the other holds while the host runs neither.
+      smp: processors of the guest. QEMU emulates each in a thread. Seven tests of transport and rpc, on two processors: two
+        guests with one each take 87 s at once, and 84 s alone; with two each 190 s at once, and 73 s alone, since one of a
+        guest's processors often spins for a lock that the other holds while the host does not run that one.
       memory: of the guest. In virtual time half of it must hold the tests, with their libraries and data.
       virtual_time: the clock jumps over waits, so that timeouts cost nothing; one processor. The guest has the tests,
         with their libraries and data, in its memory, and no other files of this machine but those that hold.sh adds.
