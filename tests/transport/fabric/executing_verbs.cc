@@ -777,6 +777,7 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     return 0;
   };
   library.rdma_listen = [](rdma_cm_id* id, int) {
+    const std::lock_guard<std::mutex> lock(Here().mutex_);
     Of(id).listens = true;
     return 0;
   };
