@@ -141,8 +141,6 @@ check 'quick asks for what changed since the last commit, and for what is new' h
 check 'and runs what that reaches' has "$calls" '--nocache_test_results --profile='
 check 'and only that' is "$status-$(grep -c '^test ' <<<"$calls")" '0-1'
 check 'and clang-tidy' has "$calls" 'build --config=tidy'
-check 'and compiles what changed without its neighbours' has "$calls" \
-  '--compile_one_dependency --noshow_progress --color=no --curses=no sound.cc'
 touch "$tmp/checkout/any.bzl"
 run quick
 check 'a rule reaches everything' has "$calls" 'set(//... '
