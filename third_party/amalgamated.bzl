@@ -8,9 +8,8 @@ coverage name the files that people edit. Bazel could also be given a file that 
 depends on the library would have them as inputs, and be compiled again when one of them changes.
 
 Each file must also compile alone: `--define=amalgamated=no` compiles all of them so, as does clangd
-(//tools:compile_commands). `.ci/run` does not, so do it after a
-change of includes. And a name in an anonymous namespace is used once in a library, and a macro that
-a file defines ends with it.
+(//tools:compile_commands). `.ci/run` does not, so do it after a change of includes. And a name in an anonymous namespace is
+used once in a library, and a macro that a file defines ends with it.
 """
 
 SeparateInfo = provider(

@@ -31,20 +31,37 @@ bool Eventually(const Condition& condition) {
   return true;
 }
 
+// A source whose file is an eventfd, and that has no completions.
+class EventSourceOfTest : public CompletionSource {
+ public:
+  EventSourceOfTest(TcpCompletionQueue& queue, unsigned count, uint32_t events)
+      : queue_(queue), file_(eventfd(count, EFD_CLOEXEC)) {
+    queue_.Register(*this);
+    queue_.Watch(*this, file_.get(), events);
+  }
+  ~EventSourceOfTest() override {
+    queue_.Unwatch(file_.get());
+    queue_.UnregisterQueuePair(*this);
+  }
+
+  void Deliver(CompletionSpan&) override {}
+  void OnEndDue() override {}
+  void Acknowledge() override {}
+
+ protected:
+  TcpCompletionQueue& queue_;
+  const UniqueFd file_;
+};
+
 // Owes an acknowledgement from its first event on, and still owes it after Acknowledge(), as if its socket
 // were full. During that event another thread falls asleep in Wait().
-class FullSource final : public CompletionSource {
+class FullSource final : public EventSourceOfTest {
  public:
   FullSource(TcpCompletionQueue& queue, const TcpFabricCounters& counters)
-      : queue_(queue), counters_(counters), file_(eventfd(1, EFD_CLOEXEC)) {
-    queue_.Register(*this);
-    queue_.Watch(*this, file_.get(), EPOLLIN);
-  }
+      : EventSourceOfTest(queue, 1, EPOLLIN), counters_(counters) {}
   ~FullSource() override {
     queue_.Wake();
     if (waiter_.joinable()) waiter_.join();
-    queue_.Unwatch(file_.get());
-    queue_.UnregisterQueuePair(*this);
   }
 
   void OnEvents(uint32_t) override {
@@ -58,8 +75,6 @@ class FullSource final : public CompletionSource {
     });
     EXPECT_TRUE(Eventually([&] { return counters_.epoll_calls.load() > epoll_calls; }));
   }
-  void Deliver(CompletionSpan&) override {}
-  void OnEndDue() override {}
   void Acknowledge() override {
     ++asked;
     queue_.OweAcknowledgement(*this);
@@ -69,9 +84,7 @@ class FullSource final : public CompletionSource {
   std::atomic<bool> woken{false};
 
  private:
-  TcpCompletionQueue& queue_;
   const TcpFabricCounters& counters_;
-  const UniqueFd file_;
   std::thread waiter_;
 };
 
@@ -88,31 +101,16 @@ TEST(TcpCompletionQueueTest, AnAcknowledgementThatIsOwedAfterAPollWakesTheThread
 }
 
 // Is told once of each thing that happens to its file, and leaves it there.
-class EdgeSource final : public CompletionSource {
+class EdgeSource final : public EventSourceOfTest {
  public:
-  explicit EdgeSource(TcpCompletionQueue& queue) : queue_(queue), file_(eventfd(0, EFD_CLOEXEC)) {
-    queue_.Register(*this);
-    queue_.Watch(*this, file_.get(), EPOLLIN | EPOLLET);
-  }
-  ~EdgeSource() override {
-    queue_.Unwatch(file_.get());
-    queue_.UnregisterQueuePair(*this);
-  }
+  explicit EdgeSource(TcpCompletionQueue& queue) : EventSourceOfTest(queue, 0, EPOLLIN | EPOLLET) {}
   void Happen() {
     const uint64_t one = 1;
     ASSERT_EQ(write(file_.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
   }
-
   void OnEvents(uint32_t) override { ++told; }
-  void Deliver(CompletionSpan&) override {}
-  void OnEndDue() override {}
-  void Acknowledge() override {}
 
   int told = 0;
-
- private:
-  TcpCompletionQueue& queue_;
-  const UniqueFd file_;
 };
 
 // The event that ends a Wait() may be for this Wait() alone, and those behind it are told only once.
