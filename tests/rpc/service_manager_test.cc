@@ -47,8 +47,6 @@ class Manager {
   const int socket_;
 };
 
-std::string PathOf(const char* name) { return absl::StrCat("/tmp/hawser-", getpid(), "-", name); }
-
 bool ServesAndStops(const std::string& name) {
   Manager manager(name);
   {
@@ -62,9 +60,14 @@ bool ServesAndStops(const std::string& name) {
 }
 
 TEST(ServiceManagerTest, HearsOfTheFirstListenAndOfShutdown) {
-  const std::string path = PathOf("path");
+  // Random, since runs in sandboxes have the same process ids. Not in TEST_TMPDIR, whose path may be longer
+  // than that of a socket.
+  char folder[] = "/tmp/hawser_notify_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = absl::StrCat(folder, "/socket");
   EXPECT_TRUE(InChild([&] { return ServesAndStops(path); }));
   unlink(path.c_str());
+  rmdir(folder);
 }
 
 TEST(ServiceManagerTest, AnAbstractNameWorks) {

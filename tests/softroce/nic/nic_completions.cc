@@ -48,6 +48,7 @@ void NicLibrary::State::ArriveNow(uint32_t qp_num) {
         late.due_ns = std::min(late.due_ns, now);
       }
     }
+    cq->whole = true;
     LookAt(*cq, now);
   }
 }
@@ -89,7 +90,7 @@ int NicLibrary::State::Poll(Cq& cq, int max, ibv_wc* out) {
   Pull(cq);
   const int64_t now = Now();
   if (cq.armed) LookAt(cq, now);
-  const int limit = max > 1 && Dice(4) == 0 ? 1 + static_cast<int>(Dice(max)) : max;
+  const int limit = max > 1 && !cq.whole && Dice(4) == 0 ? 1 + static_cast<int>(Dice(max)) : max;
   std::vector<Flow*> due;
   for (auto& [key, flow] : cq.flows) {
     if (!flow.late.empty() && flow.late.front().due_ns <= now) due.push_back(&flow);
@@ -108,6 +109,7 @@ int NicLibrary::State::Poll(Cq& cq, int max, ibv_wc* out) {
       }
     }
   }
+  if (count < max) cq.whole = false;
   if (count < max && !due.empty()) {
     // Less than was asked for says that there is no more now (ibv_poll_cq(3)). So the rest arrives after it.
     const int64_t later = now + kNsPerUs + Dice(20 * kNsPerUs);

@@ -582,7 +582,7 @@ struct NicCalls {
   }
 
   static int Arrived(const rdma_cm_event& event) {
-    if (event.event != RDMA_CM_EVENT_DISCONNECTED || !state().behavior.iwarp) return 0;
+    if (event.event != RDMA_CM_EVENT_DISCONNECTED) return 0;
     const auto dialog = state().dialogs.find(event.id);
     if (dialog != state().dialogs.end()) state().ArriveNow(dialog->second.qp_num);
     return 0;

@@ -26,8 +26,9 @@ struct NicOptions {
 // - READ depths that the driver does not carry arrive as 0.
 // - Creating, moving and destroying queue pairs, registrations and windows takes 50 to 200 us.
 // - Completions arrive up to half a millisecond late, in any order, but those of one send queue or one
-//   receive queue in the order of the device. What a queue pair flushes arrives in pieces, for some
-//   milliseconds. ibv_poll_cq() may return less than was asked for.
+//   receive queue in the order of the device, and before the event that the peer has disconnected. What a
+//   queue pair flushes arrives in pieces, for some milliseconds. ibv_poll_cq() may return less than was asked
+//   for.
 // - One completion event stands for many completions. Some come for none.
 // - The side that accepts sees ESTABLISHED after its first receive, or 10 ms late.
 // - Rings and registrations are pinned memory, which has a limit.

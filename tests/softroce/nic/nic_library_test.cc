@@ -525,6 +525,30 @@ TEST(NicLibraryTest, EventsOfOneIdKeepTheirOrder) {
   EXPECT_EQ(program.Cm().event, RDMA_CM_EVENT_DISCONNECTED);
 }
 
+// Whether the peer's last messages are late is a matter of dice, so this is done often.
+TEST(NicLibraryTest, WhatSucceededBeforeThePeerDisconnectedIsPolledAfterTheEventOfThat) {
+  for (const char* const name : {"mlx5", "erdma"}) {
+    Program program(name, WithStillClock());
+    for (int time = 0; time < 100; ++time) {
+      ibv_qp* const qp = program.NewQueuePair();
+      rdma_cm_id id = {};
+      rdma_conn_param parameters = {};
+      parameters.qp_num = qp->qp_num;
+      ASSERT_EQ(program.verbs.rdma_connect(&id, &parameters), 0);
+      for (uint64_t receive = 1; receive <= 3; ++receive) {
+        program.PostReceive(qp, receive);
+        program.device.Complete(*qp, receive, IBV_WC_RECV);
+      }
+      program.device.CmEvent(id, RDMA_CM_EVENT_DISCONNECTED);
+      ASSERT_EQ(program.Cm().event, RDMA_CM_EVENT_DISCONNECTED);
+      ibv_wc wc[8] = {};
+      ASSERT_EQ(ibv_poll_cq(program.cq, 8, wc), 3) << name << ", time " << time;
+      ASSERT_EQ(ibv_poll_cq(program.cq, 8, wc), 0);
+      ASSERT_EQ(program.verbs.rdma_destroy_id(&id), 0);
+    }
+  }
+}
+
 TEST(NicLibraryTest, AnIdThatIsDestroyedTakesItsLateEventsWithIt) {
   Program program("mlx5", WithStillClock());
   ibv_qp* const qp = program.NewQueuePair();

@@ -42,6 +42,7 @@ struct Cq {
   bool armed = false;
   int64_t armed_ns = 0;
   int64_t stray_event_ns = kNever;
+  bool whole = false;  // Polls return all that has arrived, until one returns less than was asked for.
   size_t unacknowledged = 0;
   std::atomic<int> polls = 0;       // In progress.
   std::atomic<int> destroying = 0;  // Queue pairs of it.
@@ -167,8 +168,9 @@ class NicLibrary::State {
   // Takes what the device has completed, and chooses when it arrives.
   void Pull(Cq& cq);
   void Delay(Cq& cq, const ibv_wc& wc);
-  // What succeeded on a queue pair before the peer disconnected is there before the event of that, as TCP has
-  // it.
+  // What succeeded on a queue pair before the peer disconnected is there before the event of that: on iWARP
+  // both come in one TCP stream, elsewhere the peer disconnects after the acknowledgement, by packets that
+  // two kernels handle, and by then a NIC has written the completion.
   void ArriveNow(uint32_t qp_num);
   // When the next event of an armed completion queue is due.
   int64_t NextEvent(const Cq& cq) const;
