@@ -1,7 +1,11 @@
 // A peer that breaks the rules of lanes: as the requester, and as the owner.
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -322,6 +326,70 @@ TEST_F(HostileOwnerTest, AnOpenThatWasNotSentIsDropped) {
   const std::string& last = peer_.received().back();
   EXPECT_EQ(DecodeLaneMessage({reinterpret_cast<const uint8_t*>(last.data()), last.size()})->handle,
             handles[kLaneRequestsMax]);
+}
+
+// An owner that holds up, or revokes, what many operations wait for holds up the requester's other work no
+// longer than their number asks for.
+class ManyOperationsTest : public HostileOwnerTest {
+ protected:
+  // The processor time of this thread that `code` takes.
+  static int64_t CostNs(const std::function<void()>& code) {
+    timespec start, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    code();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    return (end.tv_sec - start.tv_sec) * 1'000'000'000 + end.tv_nsec - start.tv_nsec;
+  }
+  // That of ending so many operations that wait for a handle. The least of several times.
+  int64_t EndingNs(size_t count, const std::function<void(uint32_t handle, std::deque<Operation>&)>& end) {
+    int64_t least_ns = INT64_MAX;
+    for (int round = 0; round < 3; ++round) {
+      std::deque<Operation> operations(count);
+      uint32_t handle = 0;
+      const size_t before = peer_.received().size();
+      world_.OnClient([&] {
+        handle = lane_->Open({7, 1, 0, kBytes, kLaneRead, {}});
+        for (Operation& each : operations) {
+          each.pieces.push_back({0, {local_.data(), 8, local_.lkey()}});
+          lane_->Start(each, handle);
+        }
+      });
+      EXPECT_TRUE(world_.RunUntil([&] { return peer_.received().size() > before; }));
+      least_ns = std::min(least_ns, CostNs([&] { end(handle, operations); }));
+      EXPECT_TRUE(world_.RunUntil([&] {  // Those that are posted.
+        return std::all_of(operations.begin(), operations.end(),
+                           [](const Operation& each) { return each.result.has_value(); });
+      }));
+    }
+    return least_ns;
+  }
+
+  static constexpr size_t kFew = 1000, kMany = 16 * kFew;
+};
+
+TEST_F(ManyOperationsTest, TheirDeadlinesTakeTimeInProportion) {
+  const auto abort = [this](uint32_t, std::deque<Operation>& operations) {
+    world_.OnClient([&] {
+      for (Operation& each : operations) lane_->Abort(each, absl::DeadlineExceededError("late"));
+    });
+  };
+  const int64_t few_ns = EndingNs(kFew, abort);
+  peer_.Send(Encode(Message(Kind::kRefused, handle_)));  // So that there is room for more opens.
+  EXPECT_LT(EndingNs(kMany, abort), 64 * few_ns);
+}
+
+TEST_F(ManyOperationsTest, ARevocationTakesTimeInProportion) {
+  const auto revoke = [this](uint32_t handle, std::deque<Operation>& operations) {
+    const TableEntry entry = peer_.Grant(kBytes);
+    LaneMessage opened = Message(Kind::kOpened, handle);
+    opened.address = entry.address;
+    opened.rkey = entry.rkey;
+    peer_.Send(Encode(opened));
+    peer_.Send(Encode(Message(Kind::kRevoke, handle)));
+    EXPECT_TRUE(world_.RunUntil([&] { return operations.back().result.has_value(); }));
+  };
+  const int64_t few_ns = EndingNs(kFew, revoke);
+  EXPECT_LT(EndingNs(kMany, revoke), 64 * few_ns);
 }
 
 TEST_F(HostileOwnerTest, ASecondAnswerEndsTheLane) {

@@ -157,7 +157,7 @@ void Lane::OnMessage(const LaneMessage& message) {
       break;
     case LaneMessage::Kind::kRevoke:
       // Otherwise this end's own kClose has crossed with it.
-      if (handle.stage == Stage::kOpen || handle.stage == Stage::kRevoked) {
+      if (handle.stage == Stage::kOpen) {
         Refuse(message.handle,
                absl::FailedPreconditionError(
                    "the owner has revoked the memory: its ticket is void, and a new one is needed"));
@@ -191,10 +191,11 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
   handle.stage = has_grant ? Stage::kRevoked : Stage::kUseless;
   handle.why = why;
   std::deque<LaneOperation*> waiting = std::exchange(handle.waiting, {});
-  std::deque<LaneOperation*> ready = ready_;
-  for (LaneOperation* operation : ready) {
-    if (operation->handle_ != number) continue;
-    std::erase(ready_, operation);
+  for (LaneOperation* operation : std::exchange(ready_, {})) {
+    if (operation->handle_ != number) {
+      ready_.push_back(operation);
+      continue;
+    }
     operation->result_ = operation->EndedBy(why);
     if (operation->posted_ == operation->done_) waiting.push_back(operation);
   }
@@ -330,10 +331,15 @@ void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
   operation.OnEnd(status);
 }
 
+// Finds it near the front, as a rule: deadlines pass in the order in which operations were begun.
 void Lane::Forget(LaneOperation& operation) {
-  std::erase(ready_, &operation);
+  const auto erase_from = [&operation](std::deque<LaneOperation*>& queue) {
+    const auto at = std::find(queue.begin(), queue.end(), &operation);
+    if (at != queue.end()) queue.erase(at);
+  };
+  erase_from(ready_);
   if (const auto found = handles_.find(operation.handle_); found != handles_.end()) {
-    std::erase(found->second->waiting, &operation);
+    erase_from(found->second->waiting);
   }
 }
 
