@@ -121,6 +121,7 @@ void SharedTable::Put(absl::string_view key, capnp::Data::Reader value, uint64_t
       change.WriteWithout(/*is_elsewhere=*/true);
       has_old = false;
       offset = change.old()->getBlock().getOffset();
+      Clear(*offset, change.old()->getBlock().getSize());
     }
     if (offset.has_value()) {
       VersionedCell cell(memory_.subspan(*offset, VersionedCell::CellBytes(value.size())));
@@ -161,7 +162,12 @@ std::optional<uint64_t> SharedTable::NewBlock(size_t value_bytes) {
   return std::exchange(unused_, unused_ + (uint64_t{1} << power));
 }
 
+void SharedTable::Clear(uint64_t offset, size_t value_bytes) {
+  VersionedCell(memory_.subspan(offset, VersionedCell::CellBytes(value_bytes))).Write({});
+}
+
 void SharedTable::FreeBlock(uint64_t offset, size_t value_bytes) {
+  Clear(offset, value_bytes);
   free_[PowerFor(value_bytes)].push_back(offset);
 }
 

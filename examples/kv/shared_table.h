@@ -20,7 +20,8 @@ namespace kv {
 //
 // Clients read at any time, and what they read may have been freed and used again meanwhile. Each bucket and
 // each block is a VersionedCell, so they see that. A block is written before the bucket that names it, and
-// used again after the bucket that named it.
+// used again after the bucket that named it. Before that it is cleared: what was removed or replaced cannot
+// be READ any more.
 //
 // All buckets have one size, so a READ of one is certainly one version. The values of a block may differ in
 // size; if they do, it is the checksum that shows a mixture of versions that are 65,536 apart.
@@ -51,6 +52,8 @@ class SharedTable {
   absl::Span<uint8_t> CellOf(absl::string_view key) const;
   // A block for a value of that size. nullopt: there is none.
   std::optional<uint64_t> NewBlock(size_t value_bytes);
+  // Such a value is not in the block any more: clients may READ what no bucket names, too.
+  void Clear(uint64_t offset, size_t value_bytes);
   void FreeBlock(uint64_t offset, size_t value_bytes);
   void FreeBlockOf(const std::optional<Bucket::Entry::Reader>& entry);
 

@@ -2,6 +2,8 @@
 
 #include "examples/kv/shared_table.h"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -91,6 +93,35 @@ TEST(OneSidedTest, AFullTableKeepsAKeyWhoseUpdateIsOfTheSameSize) {
   EXPECT_TRUE(memory.LookUp("key0").is_elsewhere());
   put(keys - 1, kSize, /*replaces=*/true);  // It has the block of that one.
   EXPECT_THAT(memory.LookUp(absl::StrCat("key", keys - 1)).status(), IsOk());
+}
+
+// Clients may READ all of the memory, also what no bucket names.
+TEST(OneSidedTest, WhatWasRemovedOrReplacedIsNotInTheMemory) {
+  TableInMemory memory;
+  const auto has = [&memory](char fill) {
+    const uint64_t six = 0x0101'0101'0101 * static_cast<uint64_t>(fill);  // Of a value, in a word of a cell.
+    return std::any_of(memory.memory.begin(), memory.memory.end(),
+                       [six](uint64_t word) { return le64toh(word) >> 16 == six; });
+  };
+  for (const size_t size : {200, 9000, 50'000}) {
+    memory.Put("key", std::string(size, 'a'), 1, /*replaces=*/false);
+    EXPECT_TRUE(has('a'));
+    memory.Put("key", std::string(size, 'b'), 2, /*replaces=*/true);
+    EXPECT_FALSE(has('a')) << size;
+    EXPECT_TRUE(has('b'));
+    memory.table.Remove("key");
+    EXPECT_FALSE(has('b')) << size;
+  }
+  // Where there is no other block, a shorter value takes that of the one before.
+  int keys = 0;
+  for (bool full = false; !full; ++keys) {
+    memory.Put(absl::StrCat("key", keys), std::string(60'000, 'c'), 3, /*replaces=*/false);
+    full = memory.LookUp(absl::StrCat("key", keys)).is_elsewhere();
+  }
+  memory.Put("key0", std::string(60'000, 'd'), 4, /*replaces=*/true);
+  memory.Put("key0", std::string(50'000, 'e'), 5, /*replaces=*/true);
+  EXPECT_FALSE(has('d'));
+  EXPECT_EQ(Text(memory.LookUp("key0").value()), std::string(50'000, 'e'));
 }
 
 TEST(OneSidedTest, AWatcherFindsWhatItHearsOf) {
