@@ -112,6 +112,24 @@ TEST_F(HostileTest, RequestsThatDoNotWaitForAcknowledgedAnswersAreBoundedByTheSe
   EXPECT_LE(World::LeasedBytes(world.server), before);
 }
 
+// The peer leaves "going away" unanswered, so that the connection does not end with the last exchange.
+TEST_F(HostileTest, RequestsBehindGoingAwayBuyNoTimeToLeave) {
+  AttackServer();
+  server.answer = [&](RecordingServer::Request request) { Respond(request.id); };
+  uint32_t generation = 1;
+  peer.Send(RawRequest(0, generation, 8).Encode());
+  ASSERT_TRUE(world.RunUntil([&] { return peer.received().size() == 1; }));
+  world.OnServer([&] { victim->Drain(); });
+  for (int i = 0; i < 20 && observer.closings == 0; ++i) {
+    peer.Send(RawRequest(0, ++generation, 8).Encode());
+    world.Pass(absl::Milliseconds(100));
+  }
+  EXPECT_GE(generation, 5u);
+  EXPECT_LE(generation, 8u);
+  ASSERT_TRUE(world.RunUntil([&] { return observer.closings == 1; })) << "it goes on";
+  EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kCancelled));
+}
+
 // ---- Responses.
 
 TEST_F(HostileTest, AResponseThatNobodyAskedForClosesTheConnection) {
