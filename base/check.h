@@ -34,11 +34,18 @@ namespace hawser::internal {
 [[noreturn, gnu::cold]] void CheckFailed(const char* file, int line, const char* condition,
                                          absl::string_view values);
 
+// Its own function, so that Subtract() has no room on its stack for the text.
+template <typename Count>
+[[noreturn, gnu::cold, gnu::noinline]] void CannotSubtract(Count count, Count amount, const char* file,
+                                                           int line, const char* condition) {
+  CheckFailed(file, line, condition, absl::StrCat(count, " >= ", amount));
+}
+
 template <typename Count>
 void Subtract(Count& count, std::type_identity_t<Count> amount, const char* file, int line,
               const char* condition) {
   if (count < amount) [[unlikely]]
-    CheckFailed(file, line, condition, absl::StrCat(count, " >= ", amount));
+    CannotSubtract<Count>(count, amount, file, line, condition);
   count -= amount;
 }
 

@@ -9,10 +9,11 @@
 namespace hawser {
 namespace internal {
 
-// Its own function, so that Moved() costs a look at the table and a branch.
+// Its own function, so that Moved() costs a look at the table and a branch. `whose` by value: what it refers
+// to then stays in registers until it is called.
 template <typename Whose>
-[[noreturn, gnu::cold, gnu::noinline]] void CannotMove(int state, int event, const Whose& whose,
-                                                       const char* file, int line) {
+[[noreturn, gnu::cold, gnu::noinline]] void CannotMove(int state, int event, Whose whose, const char* file,
+                                                       int line) {
   CheckFailed(file, line, "next state != kImpossible",
               absl::StrCat(whose(), " in state ", state, " met event ", event));
 }
@@ -28,7 +29,7 @@ typename Machine::State Moved(typename Machine::State state, typename Machine::E
                               int line = __builtin_LINE()) {
   const typename Machine::State next = Machine::Next(state, event);
   if (next == Machine::State::kImpossible) [[unlikely]] {
-    internal::CannotMove(static_cast<int>(state), static_cast<int>(event), whose, file, line);
+    internal::CannotMove<Whose>(static_cast<int>(state), static_cast<int>(event), whose, file, line);
   }
   return next;
 }

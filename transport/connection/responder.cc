@@ -1,6 +1,7 @@
 #include "hawser/transport/connection/responder.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,11 @@ Responder::Slot* Responder::FailForSlot(uint16_t index, uint32_t generation) {
                                    : absl::StrCat("sent generation ", generation, " of slot ", index,
                                                   ", expected was ", slot.generation + 1));
   return nullptr;
+}
+
+void Responder::EndForSlot(uint16_t index) const {
+  HAWSER_CHECK(false, "slot ", index, " of ", slots_.size(), " was never used, connection to ", port_.peer());
+  std::abort();
 }
 
 void Responder::FailForCredits(const absl::Status& why) {
@@ -132,7 +138,7 @@ absl::Status Responder::RespondOtherwise(Slot& slot, Header header, OutgoingMess
 
 HeldByHost Responder::DetachRequestMemory(ExchangeId id) {
   Slot* const found = slots_.Find(id.slot);
-  HAWSER_CHECK(found != nullptr, "slot ", id.slot, " of ", slots_.size(), ", connection to ", port_.peer());
+  if (found == nullptr) EndForSlot(id.slot);
   Slot& slot = *found;
   if (slot.generation != id.generation || (slot.state != State::kRunning && slot.state != State::kCancelled))
     return {};

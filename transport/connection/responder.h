@@ -119,7 +119,9 @@ class Responder final : Inbound::Owner {
   // Null.
   Slot* FailForSlot(uint16_t index, uint32_t generation);
   void FailForCredits(const absl::Status& why);
-  void Run(Slot& slot, Event how, IncomingMessagePtr request) {
+  // A slot is answered that had no request: a bug of ours.
+  [[noreturn, gnu::noinline, gnu::cold]] void EndForSlot(uint16_t index) const;
+  [[gnu::always_inline]] void Run(Slot& slot, Event how, IncomingMessagePtr request) {
     Move(slot, how);
     handler_.OnRequest(IdOf(slot), std::move(request), slot.deadline_ns);
   }

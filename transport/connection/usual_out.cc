@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "hawser/base/check.h"
 #include "hawser/base/probe.h"
 #include "hawser/transport/connection/connection.h"
 
@@ -86,7 +85,8 @@ absl::StatusOr<ExchangeId> Connection::SendRequest(OutgoingMessagePtr& request, 
 
 [[gnu::always_inline]] inline absl::Status Responder::Respond(ExchangeId id, OutgoingMessagePtr& response) {
   Slot* const found = slots_.Find(id.slot);
-  HAWSER_CHECK(found != nullptr, "slot ", id.slot, " of ", slots_.size(), ", connection to ", port_.peer());
+  if (found == nullptr) [[unlikely]]
+    EndForSlot(id.slot);
   Slot& slot = *found;
   const bool answerable =
       slot.state == State::kRunning || slot.state == State::kCancelled || slot.state == State::kRefused;

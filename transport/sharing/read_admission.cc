@@ -137,9 +137,7 @@ void ReadAdmission::OnReadsEnded(AnnouncedMessage& message) {
   if (account.unread_bytes_ == 0) account.ListLink<InHolders>::Unlink();
 }
 
-void ReadAdmission::Release(AnnouncedMessage& message) {
-  if (message.holds_memory_) Detach(message);
-}
+void ReadAdmission::ReleaseHeld(AnnouncedMessage& message) { Detach(message); }
 
 HeldByHost ReadAdmission::Detach(AnnouncedMessage& message) {
   HeldByHost held;

@@ -185,7 +185,10 @@ class ReadAdmission final : ReadLedger::Member {
   // It has ended: the rest will not be READ. Its sink still counts.
   void OnReadsEnded(AnnouncedMessage& message);
   // Its sink does not count any more. No effect if it did not.
-  void Release(AnnouncedMessage& message);
+  void Release(AnnouncedMessage& message) {
+    if (message.holds_memory_) [[unlikely]]
+      ReleaseHeld(message);
+  }
   // Its sink still counts, against the host alone, while the result lives; `message` is free for another
   // message.
   HeldByHost Detach(AnnouncedMessage& message);
@@ -207,6 +210,7 @@ class ReadAdmission final : ReadLedger::Member {
   friend class HeldByHost;
   friend class ReadAccount;
 
+  void ReleaseHeld(AnnouncedMessage& message);
   static size_t LaneOf(const AnnouncedMessage& message);
   ReadHost& HostOf(ReadAccount& account);
   // `bytes` of `host` do not count any more, and it has one owner less.
