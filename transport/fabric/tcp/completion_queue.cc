@@ -186,6 +186,34 @@ void TcpCompletionQueue::HandleTimers() {
 // --- Polling
 // ---------------------------------------------------------------------------------------------------------
 
+[[gnu::always_inline]] inline int TcpCompletionQueue::EpollWait(int timeout_ms, Events& events) {
+  if (options_.counters != nullptr) options_.counters->epoll_calls.fetch_add(1, std::memory_order_relaxed);
+  return std::max(epoll_wait(epoll_.get(), events.event, kEventsMax, timeout_ms), 0);
+}
+
+[[gnu::always_inline]] inline bool TcpCompletionQueue::TakeEventsOfWait() {
+  if (!has_hint_.load(std::memory_order_acquire)) return false;
+  events_.swap(hint_);
+  has_hint_.store(false, std::memory_order_release);
+  return true;
+}
+
+[[gnu::always_inline]] inline void TcpCompletionQueue::HandleEvents() {
+  handshakes_ns_ = 0;
+  // A handler can remove sources whose events have not been handled yet, so each source is looked up anew.
+  // Or call fork(): the child leaves the others alone.
+  for (int i = 0; i < events_->count && !in_forked_child(); ++i) {
+    const uint64_t data = events_->event[i].data.u64;
+    if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
+    if (data == kSourceTimerData) {
+      HandleTimers();
+    } else if (const Registration& registered = sources_[static_cast<uint32_t>(data)];
+               registered.source != nullptr && registered.generation == data >> 32) {
+      registered.source->OnEvents(events_->event[i].events);
+    }
+  }
+}
+
 size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   if (in_forked_child()) return 0;
   if (polling_) [[unlikely]]
@@ -201,16 +229,16 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   offers_sends_ = idle && !completions.empty();
   taken_ = 0;
   if ((!out.full() && !rest) || completions.empty()) {
-    if (TakeEventsOfWait()) {
-      HandleEvents();
-    } else if (!completions.empty() && carrying_.size() == 1 && blocked_ == 0 &&
-               ++polls_since_look_ < kPollsPerLook) {
+    bool found = TakeEventsOfWait();
+    if (!found && !completions.empty() && carrying_.size() == 1 && blocked_ == 0 &&
+        ++polls_since_look_ < kPollsPerLook) {
       // Receiving at once saves the call to epoll_wait(2).
       carrying_.first()->OnEvents(EPOLLIN);
-    } else {
+    } else if (!found) {
       polls_since_look_ = 0;
-      if ((events_->count = EpollWait(0, *events_)) > 0) HandleEvents();
+      found = (events_->count = EpollWait(0, *events_)) > 0;
     }
+    if (found) HandleEvents();
     offers_sends_ = false;
     if (in_forked_child()) [[unlikely]] {  // A handler has called fork().
       polling_ = false;
@@ -229,7 +257,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
   has_rest_ = ((out.full() || taken_ != 0) && !ready_.empty()) || (!rest && !ending_.empty());
   if (!owing_.empty()) SettleAcknowledgements(idle, rest);
   polling_ = false;
-  Publish();
+  PublishNews();
   return out.next - completions.data();
 }
 
@@ -274,23 +302,6 @@ void TcpCompletionQueue::NotifyEnds() {
   }
 }
 
-void TcpCompletionQueue::HandleEvents() {
-  handshakes_ns_ = 0;
-  // A handler can remove sources whose events have not been handled yet, so each source is looked up anew.
-  // Or call fork(): the child leaves the others alone.
-  for (int i = 0; i < events_->count && !in_forked_child(); ++i) {
-    const uint64_t data = events_->event[i].data.u64;
-    if (data == kWakeData || data == kWaitTimerData) continue;  // For Wait().
-    if (data == kSourceTimerData) {
-      HandleTimers();
-      continue;
-    }
-    const Registration& registration = sources_[static_cast<uint32_t>(data)];
-    if (registration.source == nullptr || registration.generation != data >> 32) continue;
-    registration.source->OnEvents(events_->event[i].events);
-  }
-}
-
 void TcpCompletionQueue::SettleAcknowledgements(bool idle, bool rest) {
   if (in_forked_child()) return;  // As of this Poll().
   polls_owing_ += 1 + taken_ / kTakenPerPoll;
@@ -317,7 +328,7 @@ void TcpCompletionQueue::NotifyEnd(CompletionSource& source) {
 
 void TcpCompletionQueue::OweAcknowledgement(CompletionSource& source) { owing_.Add(source); }
 
-void TcpCompletionQueue::CancelAcknowledgement(CompletionSource& source) {
+void TcpCompletionQueue::TakeAcknowledgement(CompletionSource& source) {
   owing_.Remove(source);
   if (!polling_ && owing_.empty() && is_owing_.load(std::memory_order_relaxed)) Publish();
 }
@@ -374,18 +385,6 @@ void TcpCompletionQueue::Wake() {
   if (woken_.exchange(true, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof(one));
-}
-
-bool TcpCompletionQueue::TakeEventsOfWait() {
-  if (!has_hint_.load(std::memory_order_acquire)) return false;
-  events_.swap(hint_);
-  has_hint_.store(false, std::memory_order_release);
-  return true;
-}
-
-int TcpCompletionQueue::EpollWait(int timeout_ms, Events& events) {
-  if (options_.counters != nullptr) options_.counters->epoll_calls.fetch_add(1, std::memory_order_relaxed);
-  return std::max(epoll_wait(epoll_.get(), events.event, kEventsMax, timeout_ms), 0);
 }
 
 }  // namespace hawser::fabric

@@ -97,7 +97,9 @@ class TcpCompletionQueue final : public CompletionQueue {
   // The next Poll() will call OnEndDue(), after the caller has seen the completions of this one.
   void NotifyEnd(CompletionSource& source);
   void OweAcknowledgement(CompletionSource& source);
-  void CancelAcknowledgement(CompletionSource& source);
+  void CancelAcknowledgement(CompletionSource& source) {
+    if (source.owing_.linked) TakeAcknowledgement(source);
+  }
   void StartCarrying(CompletionSource& source);  // Frames, on a connected socket.
   void StopCarrying(CompletionSource& source);
   // Counts the sockets that are full. While one is, each Poll() asks epoll.
@@ -179,7 +181,13 @@ class TcpCompletionQueue final : public CompletionQueue {
   void HandleEvents();
   void HandleTimers();
   void SettleAcknowledgements(bool idle, bool rest);
-  void Publish();
+  [[gnu::noinline]] void TakeAcknowledgement(CompletionSource& source);
+  [[gnu::noinline]] void Publish();
+  // At the end of a Poll(): most have neither work nor acknowledgements, and Wait() knows of none.
+  void PublishNews() {
+    const bool told = has_work_.load(std::memory_order_relaxed) || is_owing_.load(std::memory_order_relaxed);
+    if (told || !ready_.empty() || !ending_.empty() || !owing_.empty()) Publish();
+  }
 
   const TcpFabricOptions& options_;
   const ForkMark fork_mark_;

@@ -51,6 +51,13 @@ bool IsPlainSend(const uint8_t* frame) {
   return (first & ~(uint32_t{kAckRequestedFlag} << 8)) == static_cast<uint32_t>(FrameKind::kSend);
 }
 
+// A field of the header that begins at `frame`.
+uint32_t FieldOf(const uint8_t* frame, size_t offset) {
+  uint32_t field;
+  std::memcpy(&field, frame + offset, sizeof(field));
+  return field;
+}
+
 // The peer would treat the following bytes as payload, and this side as the next frame.
 std::string HasPayload(const FrameHeader& header) {
   return absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind),
@@ -94,18 +101,18 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
   while (static_cast<size_t>(end - next) >= sizeof(FrameHeader)) {
     const uint8_t* const payload = next + sizeof(FrameHeader);
     if (IsPlainSend(next) && pushes_.empty()) [[likely]] {
-      FrameHeader header;
-      std::memcpy(&header, next, sizeof(header));
-      if (header.length_bytes <= static_cast<size_t>(end - payload) && receive_queue_.CanTake(header) &&
-          send_queue_.MayAcknowledge(header.acknowledged)) [[likely]] {
-        send_queue_.Acknowledge(header.acknowledged);
+      const uint32_t length_bytes = FieldOf(next, offsetof(FrameHeader, length_bytes));
+      const uint32_t acknowledged = FieldOf(next, offsetof(FrameHeader, acknowledged));
+      if (length_bytes <= static_cast<size_t>(end - payload) && receive_queue_.CanTake(length_bytes) &&
+          send_queue_.MayAcknowledge(acknowledged)) [[likely]] {
+        send_queue_.Acknowledge(acknowledged);
         payload_ = FrameKind::kSend;
         is_pushed_to_ = std::exchange(push_followed_, false);
-        next = payload + header.length_bytes;
         // Executed before it is offered: what is sent meanwhile acknowledges it.
-        receive_queue_.ExecuteSend(header.flags);
-        if (taker != nullptr && receive_queue_.MayOffer(header.length_bytes)) [[likely]] {
-          const bool taken = taker->handler.TakeSend({payload, header.length_bytes});
+        receive_queue_.ExecuteSend(next[offsetof(FrameHeader, flags)]);
+        next = payload + length_bytes;
+        if (taker != nullptr && receive_queue_.MayOffer(length_bytes)) [[likely]] {
+          const bool taken = taker->handler.TakeSend({payload, length_bytes});
           taker->taken += taken ? 1 : 0;
           if (!stream->is_open() || taker->fork_mark.in_child()) [[unlikely]] {
             partial_bytes_ = 0;
@@ -114,7 +121,7 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
           if (taken) [[likely]]
             continue;
         }
-        receive_queue_.FillReceive(payload, header.length_bytes);
+        receive_queue_.FillReceive(payload, length_bytes);
         continue;
       }
     }
@@ -125,6 +132,11 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
   partial_bytes_ = static_cast<uint32_t>(end - next);
   if (partial_bytes_ != 0) std::memcpy(partial_, next, partial_bytes_);
   return Result::kMore;
+}
+
+// For a peer that pushes less is read into staging.
+[[gnu::always_inline]] inline size_t FrameReader::StagedMax() const {
+  return kStagedMin + (is_pushed_to_ ? 0 : receive_queue_.room_bytes());
 }
 
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
@@ -203,11 +215,6 @@ FrameReader::Result FrameReader::ReadOn(Stream& stream, absl::Span<uint8_t> stag
     if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
   }
   return OrPushed(Result::kMore);
-}
-
-// For a peer that pushes less is read into staging.
-size_t FrameReader::StagedMax() const {
-  return kStagedMin + (is_pushed_to_ ? 0 : receive_queue_.room_bytes());
 }
 
 // A Receive() has returned `n`, which is 0 or -1.
@@ -410,7 +417,7 @@ bool FrameReader::MayFollowPushes(const FrameHeader& header, size_t bytes) const
   if (!MaySet(header, takes_pushes_) || !send_queue_.MayAcknowledge(header.acknowledged)) return false;
   if (header.kind == FrameKind::kPush) return MayPush(header);
   return header.kind == FrameKind::kSend && header.length_bytes <= bytes - sizeof(FrameHeader) &&
-         receive_queue_.CanTake(header);
+         receive_queue_.CanTake(header.length_bytes);
 }
 
 // Adds the push whose header is header_. Returns what follows the part of it that has arrived.

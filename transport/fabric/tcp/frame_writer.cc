@@ -18,47 +18,8 @@ constexpr size_t kWriteBytesMax = 1024 * 1024;
 void FrameWriter::DropCopied(InlineFramesStock& stock) {
   if (inline_ == nullptr) return;
   inline_->Clear();
-  stock.Return(std::move(inline_));
+  stock.Return(inline_);
   doorbell_rung_ = false;
-}
-
-[[gnu::always_inline]] inline ssize_t FrameWriter::Send(Stream& stream, iovec* segments, size_t count,
-                                                        TcpFabricCounters* counters) {
-  ssize_t sent;
-  do {
-    if (counters != nullptr) counters->send_calls.fetch_add(1, std::memory_order_relaxed);
-    sent = stream.Send(segments, count);
-  } while (sent < 0 && errno == EINTR);
-  return sent;
-}
-
-// Writes what was copied. False, with errno: some of it is left.
-[[gnu::always_inline]] inline bool FrameWriter::WriteInline(Stream& stream, InlineFramesStock& stock,
-                                                            TcpFabricCounters* counters) {
-  const absl::Span<uint8_t> unsent = inline_->unsent();
-  iovec segment = {unsent.data(), unsent.size()};
-  const ssize_t sent = Send(stream, &segment, 1, counters);
-  if (sent < 0) return false;
-  inline_->Advance(static_cast<size_t>(sent));
-  if (!inline_->empty()) {
-    errno = EAGAIN;
-    return false;
-  }
-  stock.Return(std::move(inline_));
-  doorbell_rung_ = false;
-  return true;
-}
-
-FrameWriter::Result FrameWriter::Write(Stream& stream, bool with_answers, SendBatch& batch,
-                                       InlineFramesStock& stock, TcpFabricCounters* counters) {
-  if (stream.has_unsent() && !stream.Flush()) return Stopped(errno);
-  // The usual write: all that there is was copied.
-  if (copied_is_next()) [[likely]] {
-    if (!WriteInline(stream, stock, counters)) return Stopped(errno);
-    if (!HasOutput() && !receive_queue_.ack_due() && !stream.has_unsent()) [[likely]]
-      return Result::kDone;
-  }
-  return WriteBatches(stream, with_answers, batch, stock, counters);
 }
 
 FrameWriter::Result FrameWriter::WriteBatches(Stream& stream, bool with_answers, SendBatch& batch,

@@ -75,15 +75,16 @@ class InlineFramesStock {
     if (count_ == 0) return std::unique_ptr<InlineFrames>(new InlineFrames);
     return std::move(free_[--count_]);
   }
-  // It is empty().
-  void Return(std::unique_ptr<InlineFrames> frames) {
-    if (count_ < kKeptMax) free_[count_++] = std::move(frames);
+  // It is empty(). Takes it out of `frames`.
+  void Return(std::unique_ptr<InlineFrames>& frames) {
+    if (count_ == kKeptMax) return frames.reset();
+    free_[count_++].swap(frames);
   }
 
  private:
   static constexpr size_t kKeptMax = 8;
   size_t count_ = 0;
-  std::array<std::unique_ptr<InlineFrames>, kKeptMax> free_;  // The first count_.
+  std::array<std::unique_ptr<InlineFrames>, kKeptMax> free_;  // The first count_; the others are null.
 };
 
 }  // namespace hawser::fabric

@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "hawser/base/check.h"
 #include "hawser/transport/fabric/tcp/atomic.h"
 
 namespace hawser::fabric {
+
+void TcpReceiveQueue::EndForWithdrawn() {
+  HAWSER_CHECK(false, "a receive was withdrawn by a handler that did not take a SEND");
+  std::abort();
+}
 
 TcpReceiveQueue::TcpReceiveQueue(const QueuePairOptions& options, uint32_t qp_num)
     : depth_(options.receive_depth),

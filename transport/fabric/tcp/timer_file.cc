@@ -14,8 +14,7 @@ bool TimerFile::Open() {
   return fd_.is_open();
 }
 
-void TimerFile::SetAtLatest(int64_t when_ns) {
-  if (when_ns >= set_for_ns_) return;
+void TimerFile::Set(int64_t when_ns) {
   set_for_ns_ = when_ns;
   // Zero would disarm the timer.
   const itimerspec spec = {.it_interval = {},

@@ -19,11 +19,15 @@ class TimerFile {
   bool Open();
   int fd() const { return fd_.get(); }
   // Makes sure that it expires at `when_ns` (CLOCK_MONOTONIC), or earlier.
-  void SetAtLatest(int64_t when_ns);
+  void SetAtLatest(int64_t when_ns) {
+    if (when_ns < set_for_ns_) Set(when_ns);
+  }
   // It has expired, and is not set any more.
   void Clear();
 
  private:
+  void Set(int64_t when_ns);
+
   UniqueFd fd_;  // timerfd_create(2)
   int64_t set_for_ns_ = kNever;
 };
