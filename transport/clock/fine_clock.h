@@ -24,6 +24,9 @@ class FineClock {
       Learn(now_ns);
   }
 
+  // Time passes between two readings.
+  bool runs() const { return ns_per_tick_ != 0; }
+
   int64_t SinceReadNs() const {
     const auto ticks = static_cast<int64_t>(Ticks() - read_ticks_);
     // A counter that went back: the thread has moved to another processor.

@@ -43,11 +43,9 @@ class CalledOut {
 
   // A turn of the thread that drives.
   void StartTurn(int64_t now_ns) {
-    const CalledCode* const what = what_.load(std::memory_order_relaxed);
-    if (what != nullptr || before_.what != nullptr) {  // Most turns that find nothing follow one like them.
-      before_ = Load(what);
-      what_.store(nullptr, std::memory_order_relaxed);
-    }
+    what_before_ = what_.load(std::memory_order_relaxed);
+    turn_before_ns_ = turn_ns();
+    what_.store(nullptr, std::memory_order_relaxed);
     turn_ns_.store(now_ns, std::memory_order_relaxed);
   }
   // Around a call; Leave() gets what Enter() has returned.
@@ -65,7 +63,7 @@ class CalledOut {
   // The last call of this turn or, if it has called nothing yet, of the turn before.
   Call Last() const {
     const CalledCode* const what = what_.load(std::memory_order_relaxed);
-    return what == nullptr ? before_ : Load(what);
+    return what != nullptr ? Load(what, turn_ns()) : Load(what_before_, turn_before_ns_);
   }
 
   // ---- From any thread.
@@ -75,17 +73,17 @@ class CalledOut {
   // The call that runs at this moment. A call that has just ended may have the name or the id of the next.
   std::optional<Call> Now() const {
     if (!inside()) return std::nullopt;
-    const Call call = Load(what_.load(std::memory_order_relaxed));
+    const Call call = Load(what_.load(std::memory_order_relaxed), turn_ns());
     if (call.what == nullptr || !inside()) return std::nullopt;
     return call;
   }
 
  private:
-  Call Load(const CalledCode* what) const {
+  Call Load(const CalledCode* what, int64_t since_ns) const {
     const uint64_t exchange = exchange_.load(std::memory_order_relaxed);
     return {what,
             whose_.load(std::memory_order_relaxed),
-            turn_ns(),
+            since_ns,
             {connection_.load(std::memory_order_relaxed), static_cast<uint16_t>(exchange >> 32),
              static_cast<uint32_t>(exchange)}};
   }
@@ -96,7 +94,10 @@ class CalledOut {
   std::atomic<int64_t> turn_ns_{0};
   std::atomic<uint64_t> connection_{0};  // That of a CallId; 0: the call has none.
   std::atomic<uint64_t> exchange_{0};    // Its slot and generation.
-  Call before_;                          // The last one of the turn before.
+  // Of the turn before: its last call, and its start. Until this turn calls something, the rest of that call
+  // is what the other members still hold.
+  const CalledCode* what_before_ = nullptr;
+  int64_t turn_before_ns_ = 0;
 };
 
 // The name of the code, and whose it is: "the callback of kv.capnp:KeyValue.get".

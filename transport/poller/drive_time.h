@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_POLLER_DRIVE_TIME_H_
 #define HAWSER_TRANSPORT_POLLER_DRIVE_TIME_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +19,9 @@ class DriveTime {
 
   explicit DriveTime(int64_t now_ns) : since_ns_(now_ns) {}
 
-  // From `now_ns` on, which is not before the last one, the thread does `part`.
+  // From `now_ns` on the thread does `part`. It may be an estimate: one before the last counts as that.
   void Begin(Part part, int64_t now_ns) {
+    now_ns = std::max(now_ns, since_ns_);
     totals_ns_[static_cast<size_t>(part_)].Add(static_cast<uint64_t>(now_ns - since_ns_));
     since_ns_ = now_ns;
     part_ = part;

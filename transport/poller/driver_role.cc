@@ -241,8 +241,8 @@ void DriverRole::HandOverItems() {
   if (!has_driver_) own_thread_wake_.notify_one();
 }
 
-void DriverRole::AddAsyncInterest(int delta) {
-  if (async_interest_.fetch_add(delta, std::memory_order_relaxed) != 0 || delta <= 0) return;
+// There was none, and is some now.
+void DriverRole::OnAsyncInterest() {
   std::lock_guard<std::mutex> lock(mutex_);
   own_thread_wake_.notify_one();
 }

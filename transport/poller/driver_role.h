@@ -57,11 +57,15 @@ class DriverRole {
   // that does: the poller's own thread, if there is no other.
   void HandOverItems();
   // See Poller::AddAsyncInterest().
-  void AddAsyncInterest(int delta);
+  void AddAsyncInterest(int delta) {
+    if (async_interest_.fetch_add(delta, std::memory_order_relaxed) == 0 && delta > 0) [[unlikely]]
+      OnAsyncInterest();
+  }
   // Ends the own thread, which it wakes.
   void Stop();
 
  private:
+  [[gnu::noinline]] void OnAsyncInterest();
   void PassOnDriving();
   void NoteHowManyWait();
   bool WaitsWithoutMutex(int others) const;

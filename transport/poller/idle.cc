@@ -42,16 +42,7 @@ void Idle::BeginWait(int64_t now_ns) {
   spun_ns_ = 0;
 }
 
-void Idle::OnSleep(int64_t now_ns) {
-  sleeps_.Add();
-  if (!waiting_) BeginWait(now_ns);
-  slept_ = true;
-}
-
-Idle::Next Idle::After(bool work, int64_t began_ns, int64_t ended_ns) {
-  if (mode_ != PollingMode::kAdaptive) {
-    return mode_ == PollingMode::kSpin ? Next::kLook : Next::kSleep;
-  }
+Idle::Next Idle::AfterAdaptive(bool work, int64_t began_ns, int64_t ended_ns) {
   if (std::exchange(yielded_, false)) OnYielded(work, began_ns);
   if (work && waiting_) {
     if (spinning_) spins_paid_.Add();

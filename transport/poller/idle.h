@@ -51,12 +51,22 @@ class Idle {
     kSleep,
   };
   // After a turn. `work`: the turn found some. `ended_ns`: the time of this call if wants_time(), else any.
-  Next After(bool work, int64_t began_ns, int64_t ended_ns);
+  Next After(bool work, int64_t began_ns, int64_t ended_ns) {
+    if (mode_ == PollingMode::kAdaptive) return AfterAdaptive(work, began_ns, ended_ns);
+    return mode_ == PollingMode::kSpin ? Next::kLook : Next::kSleep;
+  }
   bool wants_time() const { return mode_ == PollingMode::kAdaptive; }
+  // After() is kSleep, always.
+  bool sleeps_at_once() const { return mode_ == PollingMode::kSleep; }
   // The thread waited for another one that held the poller.
   void OnHeld() { yielded_ = false; }
   // The thread sleeps now. `now_ns`: the time of this call if wants_time(), else any.
-  void OnSleep(int64_t now_ns);
+  void OnSleep(int64_t now_ns) {
+    sleeps_.Add();
+    if (mode_ != PollingMode::kAdaptive) return;
+    if (!waiting_) BeginWait(now_ns);
+    slept_ = true;
+  }
 
   // kAdaptive: how long the next wait spins; 0: it sleeps at once.
   int64_t spin_ns() const { return spin_ns_.load(std::memory_order_relaxed); }
@@ -94,6 +104,7 @@ class Idle {
   size_t ClassOf(int64_t wait_ns) const;
   int64_t SpinThrough(size_t wait_class) const { return std::min(LongestOf(wait_class), spin_max_ns_); }
 
+  Next AfterAdaptive(bool work, int64_t began_ns, int64_t ended_ns);
   void Remember(int64_t wait_ns);
   int64_t BestSpinNs() const;
   void BeginWait(int64_t now_ns);

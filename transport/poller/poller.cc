@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,17 @@ constexpr size_t kItemsOfPosterMax = 128;
 
 // From this delay on, the text of an error mentions it.
 constexpr absl::Duration kLate = absl::Milliseconds(100);
+
+// Not inlined: few turns have news. Returns how many had.
+[[gnu::noinline]] size_t DeliverNews(std::initializer_list<MemoryNews*> all) {
+  size_t delivered = 0;
+  for (MemoryNews* news : all) {
+    if (!news->arrived()) continue;
+    news->Deliver();
+    ++delivered;
+  }
+  return delivered;
+}
 
 class FunctionItem final : public MailboxItem {
  public:
@@ -143,13 +155,13 @@ absl::Status Poller::Start(const std::set<int>& cores) {
 
 // ---- Being on the poller
 
-bool Poller::TryHold() {
+[[gnu::always_inline]] inline bool Poller::TryHold() {
   if (!hold_.TryTake()) return false;
   cache_.Enter();
   return true;
 }
 
-void Poller::Release() {
+[[gnu::always_inline]] inline void Poller::Release() {
   cache_.Leave();
   hold_.Release();
 }
@@ -212,7 +224,7 @@ size_t Poller::PollOnce() {
   return work;
 }
 
-size_t Poller::TurnOfDriver() {
+[[gnu::always_inline]] inline size_t Poller::TurnOfDriver() {
   may_call_out_ = true;
   const size_t work = Turn();
   may_call_out_ = false;
@@ -223,16 +235,14 @@ size_t Poller::Turn() {
   turn_began_ns_ = ReadClock();
   if (may_call_out_) called_out_.StartTurn(now_ns_);
   size_t work = TakeCompletions();
-  if (work > 0 && mailbox_.HasItems()) ReadClock();
-  if (mailbox_.RunAll()) ++work;
-  for (MemoryNews* news : {&memory_queue_.news(), &read_admission_.news()}) {
-    if (!news->arrived()) continue;
-    news->Deliver();
-    ++work;
+  if (mailbox_.HasItems()) {
+    if (work++ > 0) ReadClock();
+    mailbox_.RunAll();
   }
+  if (memory_queue_.news().arrived() || read_admission_.news().arrived()) [[unlikely]]
+    work += DeliverNews({&memory_queue_.news(), &read_admission_.news()});
   if (timers_.next_ns() <= now_ns_) work += timers_.RunDue(now_ns_);
-  if (clients_.has_marked()) ++work;
-  clients_.Flush();
+  if (clients_.Flush()) ++work;
   sleep_.SetNextTimer(timers_.next_ns());
   return work;
 }
@@ -315,6 +325,8 @@ void Poller::Drive(WaitEvent* event) {
   role_.BeginDrive(/*is_own_thread=*/event == nullptr);
   Count& turns = event != nullptr ? turns_of_waiting_threads_ : turns_of_own_thread_;
   for (bool look = idle_.Start(); !until(); look = true) {
+    // When this thread falls asleep, if it does.
+    int64_t now_ns = look ? 0 : environment_.NowNs();
     if (look) {
       if (!TryHold()) {
         hold_.AwaitRelease();
@@ -323,13 +335,14 @@ void Poller::Drive(WaitEvent* event) {
       }
       const size_t work = TurnOfDriver();
       const int64_t began_ns = turn_began_ns_;
+      now_ns = idle_.sleeps_at_once() ? NowForTotalsNs() : began_ns;
       Release();
       drive_time_.Begin(work > 0 ? DriveTime::Part::kBusy : DriveTime::Part::kSpun, began_ns);
       if (work > 0) turns.Add();
       // The turn that ends this drive is the end of a wait, too.
       const bool over = until();
-      const int64_t ended_ns = !over && idle_.wants_time() ? environment_.NowNs() : began_ns;
-      const Idle::Next next = idle_.After(work > 0, began_ns, ended_ns);
+      if (!over && idle_.wants_time()) now_ns = environment_.NowNs();
+      const Idle::Next next = idle_.After(work > 0, began_ns, now_ns);
       if (over) break;
       switch (next) {
         case Idle::Next::kLook:
@@ -350,7 +363,6 @@ void Poller::Drive(WaitEvent* event) {
         (event == nullptr || event->StartSleep(*completion_queue_))) {
       if (!until()) {
         static_assert(kNever == fabric::CompletionQueue::kNoEnd);
-        const int64_t now_ns = environment_.NowNs();
         drive_time_.Begin(DriveTime::Part::kSlept, now_ns);
         idle_.OnSleep(now_ns);
         completion_queue_->WaitUntil(next_ns);

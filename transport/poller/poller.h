@@ -222,7 +222,7 @@ class Poller final : public PollerServices {
   // Destroys `connection`, which has nothing posted.
   void Drop(PollerClient* connection) { clients_.Drop(connection); }
   // Calls connection->Flush() at the end of this turn, once per turn and connection.
-  void MarkForFlush(PollerClient* connection) {
+  [[gnu::always_inline]] void MarkForFlush(PollerClient* connection) {
     AssertHeld();
     clients_.MarkForFlush(connection);
   }
@@ -247,6 +247,8 @@ class Poller final : public PollerServices {
     fine_clock_.OnRead(now_ns_);
     return now_ns_;
   }
+  // The time at the end of a turn, for what is only added up: where FineClock runs, the clock is not read.
+  int64_t NowForTotalsNs() const { return fine_clock_.runs() ? NowFineNs() : environment_.NowNs(); }
   size_t TurnOfDriver();
   void Dispatch(const fabric::Completion& completion);
   // Drives until `event` is set. Null: this is the poller's own thread, which drives until it is to stop.

@@ -22,7 +22,7 @@ class PollerClients {
   // Destroys `client`, which has nothing posted.
   void Drop(PollerClient* client);
   // For the next Flush(): flushes `client` once, or destroys it.
-  void MarkForFlush(PollerClient* client) {
+  [[gnu::always_inline]] void MarkForFlush(PollerClient* client) {
     if (!std::exchange(client->marked_for_flush_, true)) to_flush_.push_back(client);
   }
   void MarkClosed(PollerClient* client) { closed_.push_back(client); }
@@ -33,10 +33,12 @@ class PollerClients {
     return index < clients_.size() ? clients_[index].get() : nullptr;
   }
 
-  bool has_marked() const { return !to_flush_.empty(); }
-  // Flushes those that are marked, and destroys those that are closed, until neither kind is left.
-  void Flush() {
-    if (!to_flush_.empty() || !closed_.empty()) FlushMarked();
+  // Flushes those that are marked, and destroys those that are closed, until neither kind is left. Returns
+  // whether there was one to flush.
+  bool Flush() {
+    const bool marked = !to_flush_.empty();
+    if (marked || !closed_.empty()) FlushMarked();
+    return marked;
   }
   void StartTurn() { flushed_at_ = 0; }
   // In the middle of a turn, which has taken so many completions and SENDs: calls FlushIfLong() of those that
