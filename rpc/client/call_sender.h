@@ -101,8 +101,7 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   ~CallSender();
 
   // Sends those that wait, as far as there are slots.
-  void Pump();
-  void PumpHere();
+  [[gnu::noinline]] void Pump();
   // Has the first `most` calls that wait try once more. False: there are others.
   bool StartQueued(int most);
   // For a call that was to be sent after the channel was closed.

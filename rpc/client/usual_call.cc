@@ -115,7 +115,8 @@ void CallSender::Start(UntypedCall& call) {
   queue_.PushBack(call);
 }
 
-[[gnu::always_inline]] inline void CallSender::PumpHere() {
+void CallSender::Pump() {
+  poller_.AssertHeld();
   while (!queue_.empty() && link_ != nullptr && link_->CanSend()) {
     UntypedCall& call = queue_.PopFront();
     if (!TrySend(call, CallStage::State::kQueued)) [[unlikely]]
@@ -126,12 +127,7 @@ void CallSender::Start(UntypedCall& call) {
 // A response has freed a slot, which is for the first call that waits.
 void CallSender::OnLinkSlotFree(Link& link) {
   poller_.AssertHeld();
-  if (&link == link_.get()) PumpHere();
-}
-
-void CallSender::Pump() {
-  poller_.AssertHeld();
-  PumpHere();
+  if (!queue_.empty() && &link == link_.get()) Pump();
 }
 
 // ---- A coroutine awaits it.

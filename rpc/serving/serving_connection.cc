@@ -380,7 +380,8 @@ void ServingConnection::Recycle(ServerCall& call) {
   call.next_free = free_;
   free_ = &call;
   --busy_;
-  CheckGone();
+  if (connection_ == nullptr) [[unlikely]]
+    CheckGone();
 }
 
 void ServingConnection::RunOnCancelSoon(ServerCall& call) {

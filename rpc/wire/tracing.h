@@ -63,7 +63,7 @@ inline std::atomic<bool> has_had_sink{false};
 inline bool AnyCallMayHaveTrace() { return has_had_sink.load(std::memory_order_relaxed); }
 
 // The trace of the handler, or of the callback, that this thread runs.
-inline constinit thread_local const TraceRef* current_trace = nullptr;
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local const TraceRef* current_trace = nullptr;
 const TraceRef& CurrentTrace();
 // Whether a call that this thread makes may have a trace.
 inline bool MayTraceHere() { return current_trace != nullptr || AnyCallMayHaveTrace(); }

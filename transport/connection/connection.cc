@@ -304,10 +304,6 @@ void Connection::Disconnect() {
   if (queue_pair_ != nullptr) queue_pair_->Disconnect();
 }
 
-void Connection::OnReceivesFilled() {
-  if (starved_timer_.is_set()) poller_.timers().Cancel(starved_timer_);
-}
-
 // The answers to pings wait, too, so the peer would soon time out. Fail() tells it the reason instead, and
 // other connections can use the memory of this one.
 void Connection::OnStarved() { Fail(NoMemoryForReceives(options_.keepalive_timeout)); }

@@ -185,7 +185,10 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   void OnCredits() override {
     if (state_ == State::kReady) observer_.OnSlotFree();
   }
-  void OnReceivesFilled() override;
+  void OnReceivesFilled() override {
+    if (starved_timer_.is_set()) [[unlikely]]
+      poller_.timers().Cancel(starved_timer_);
+  }
   void OnBulkTransfer() override;
 
   // Control::Source

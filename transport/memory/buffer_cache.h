@@ -47,7 +47,7 @@ class BufferCache {
     std::atomic<uint32_t> count{0};  // Written by the one thread; the pool's statistics read it.
   };
 
-  inline static constinit thread_local BufferCache* current_ = nullptr;
+  [[gnu::tls_model("initial-exec")]] inline static constinit thread_local BufferCache* current_ = nullptr;
   BufferPool::Core* const core_;
   std::array<Kept, kClasses> kept_;
   uint64_t flushes_seen_ = 0;

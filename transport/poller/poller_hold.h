@@ -55,8 +55,10 @@ class PollerHold {
 
   static constexpr int kFree = 0, kHeld = 1, kHeldAndAwaited = 2;
   std::atomic<int> held_{kFree};
-  // The innermost one that this thread holds.
-  inline static constinit thread_local const PollerHold* innermost_ = nullptr;
+  // The innermost one that this thread holds. The model of this one and of the others that each call reads
+  // (MessageCache, BufferCache, rpc/wire/tracing.h): a load, where a library otherwise calls a function.
+  [[gnu::tls_model("initial-exec")]] inline static constinit thread_local const PollerHold* innermost_ =
+      nullptr;
   const PollerHold* outer_ = nullptr;  // Another one that its thread holds, too.
 
   const ForkMark& made_in_;

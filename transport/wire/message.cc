@@ -56,6 +56,15 @@ void OutgoingMessage::MakeBuilder() {
 
 void OutgoingMessage::MakeArena() { builder_->getRoot<capnp::AnyPointer>(); }
 
+// What few messages have.
+void OutgoingMessage::ResetRest() {
+  leases_.clear();
+  attached_.clear();
+  if (status_.ok()) return;
+  unregistered_.clear();
+  status_ = absl::OkStatus();
+}
+
 [[gnu::always_inline]] inline void OutgoingMessage::Reset() {
   // The first segment must be zeros when it is used again. Only the bytes that were used are cleared. Their
   // number is read again here, because building may continue after Finish().
@@ -76,12 +85,8 @@ void OutgoingMessage::MakeArena() { builder_->getRoot<capnp::AnyPointer>(); }
   is_begun_ = false;
   envelope_size_ = 0;
   segments_.clear();
-  if (!leases_.empty()) leases_.clear();
-  if (!attached_.empty()) attached_.clear();
-  if (!status_.ok()) {
-    unregistered_.clear();
-    status_ = absl::OkStatus();
-  }
+  if (!leases_.empty() || !attached_.empty() || !status_.ok()) [[unlikely]]
+    ResetRest();
 }
 
 [[gnu::always_inline]] inline void OutgoingMessage::Retire() {

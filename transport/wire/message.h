@@ -166,6 +166,7 @@ class OutgoingMessage {
   class Builder;
   OutgoingMessage(MessagePool* pool, Lease head);
   void Reset();  // Back to an empty message with a first segment of zeros.
+  [[gnu::noinline]] void ResetRest();
   void MakeBuilder();
   void MakeArena();  // With the first segment and a root of null; without effect if it is there.
   [[gnu::noinline]] capnp::_::StructBuilder InitRootOutside(capnp::_::StructSize size);
@@ -296,7 +297,7 @@ class IncomingMessage {
   class Reader;
   explicit IncomingMessage(MessagePool* pool) : pool_(pool) {}
   void Reset();
-  void DropSink();
+  [[gnu::noinline]] void DropSink();
   void BeginToRead(const capnp::ReaderOptions& options);
   [[gnu::noinline]] capnp::_::StructReader ReadRootOutside(const capnp::ReaderOptions& options);
   // The segment, if the message has one only and it is not empty and aligned; otherwise null.
@@ -432,7 +433,7 @@ class MessageCache {
   void Flush();
   void GiveBack();
 
-  inline static constinit thread_local MessageCache* current_ = nullptr;
+  [[gnu::tls_model("initial-exec")]] inline static constinit thread_local MessageCache* current_ = nullptr;
   MessagePool& pool_;
   BufferCache buffers_;
   MessageCache* outer_ = nullptr;
