@@ -54,7 +54,8 @@ VersionedCell::VersionedCell(absl::Span<uint8_t> memory)
   HAWSER_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kWordBytes == 0 &&
                    memory.size() % kWordBytes == 0 && words_.size() >= kOtherWords,
                "a VersionedCell of ", memory.size(), " bytes at ",
-               absl::Hex(reinterpret_cast<uintptr_t>(memory.data())));
+               absl::Hex(reinterpret_cast<uintptr_t>(memory.data())),
+               ": it begins at a multiple of 8, and has CellBytes() of some size");
 }
 
 // Released: a reader that has this word, and acquires it, sees what was written before.

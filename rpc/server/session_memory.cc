@@ -24,11 +24,19 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
   }
   const uint64_t size = memory->size_bytes();
   if (length == std::numeric_limits<uint64_t>::max() && offset <= size) length = size - offset;
-  if (offset > size || length > size - offset) {
+  if (offset > size) {
+    return absl::OutOfRangeError(
+        absl::StrCat("a grant at offset ", offset, " is beyond the ", size, " bytes of the memory"));
+  }
+  if (length > size - offset) {
     return absl::OutOfRangeError(absl::StrCat("a grant of ", length, " bytes at offset ", offset,
                                               " is beyond the ", size, " bytes of the memory"));
   }
-  if (length == 0 || length > transport::kLaneBytesMax) {
+  if (length == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a grant of no bytes, at offset ", offset, " of a memory of ", size));
+  }
+  if (length > transport::kLaneBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("a grant of ", length, " bytes: 1 to ",
                                                    transport::kLaneBytesMax,
                                                    " are possible; grant it in parts"));

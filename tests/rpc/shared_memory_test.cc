@@ -191,7 +191,13 @@ TEST_F(SharedMemoryTest, AGrantBeyondTheMemoryIsRefused) {
   const auto channel = Connect();
   EXPECT_THAT(Ask(channel, 1, kBytes, Access::kRead).status(), HasCode(absl::StatusCode::kOutOfRange));
   EXPECT_THAT(Ask(channel, UINT64_MAX, 2, Access::kRead).status(), HasCode(absl::StatusCode::kOutOfRange));
-  EXPECT_THAT(Ask(channel, kBytes, 0, Access::kRead).status(), HasCode(absl::StatusCode::kInvalidArgument));
+  absl::Status refused = Ask(channel, UINT64_MAX, 0, Access::kRead).status();
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("a grant at offset 18446744073709551615 is beyond the"));
+  refused = Ask(channel, kBytes, 0, Access::kRead).status();
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("a grant of no bytes, at offset"));
 }
 
 TEST_F(SharedMemoryTest, AWriteWhereOnlyReadsAreGrantedIsDeniedAlone) {
