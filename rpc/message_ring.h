@@ -38,8 +38,8 @@
 // words are free again, from a READ of the head of the ring.
 //
 // One RemoteRing serves a ring in all its life: a second one does not know where the first has stopped, and
-// its Send() refuses the ring (FailedPrecondition). So do both, perhaps, of two that begin at the same
-// moment; never does each of them get it (RingClaim). To go on after an end, or with another client:
+// its Send() refuses the ring (FailedPrecondition). Of two that begin at the same moment at most one gets it,
+// and perhaps both refuse it (RingClaim). To go on after an end, or with another client:
 //   1. The server revokes the memory (SharedMemory::Revoke()), after which no late WRITE can arrive. It may
 //      still Receive() the messages that are there.
 //   2. It shares memory (Server::Share()), calls MessageRing::Create(), and grants that.

@@ -49,7 +49,8 @@ struct RemoteStride {
 };
 
 struct RemoteOptions {
-  // After which the operation ends. Unset: ChannelOptions::default_timeout.
+  // After which the operation ends. Unset: ChannelOptions::default_timeout. Zero or negative: it is not sent,
+  // and ends with DeadlineExceeded. Infinite: it has no deadline.
   std::optional<absl::Duration> timeout = std::nullopt;
 };
 
@@ -79,8 +80,9 @@ struct RemoteCapabilities {
   size_t ranges_max = 0;
 };
 
-// A READ, a WRITE or an atomic that was begun. One of Wait(), Then() and co_await takes its one result. The
-// result is there when no NIC can touch the memory of the operation any more, however it ended.
+// A READ, a WRITE or an atomic that was begun. One of Wait(), Then() and co_await takes its one result; a
+// second one is a CHECK. The result is there when no NIC can touch the memory of the operation any more,
+// however it ended.
 //
 // An operation whose deadline passes, or that is cancelled, before it is complete can be stopped in one way
 // only: its connection, which is one for the one-sided operations of the channel, is broken off. The result
@@ -103,9 +105,10 @@ class [[nodiscard]] RemoteOperation {
   // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
   // FailedPrecondition: the memory here is of a RegisteredMemory that is being released, or that its device
   // cannot use any more (see the guide); or the memory was revoked, or the ticket is of an earlier run of the
-  // server: a new one is needed. Unavailable: the connection was lost. The text of both says whether a WRITE
-  // may have happened.
-  // ResourceExhausted: the pool has no memory, or the server no room; a later operation asks again.
+  // server: a new one is needed. Unavailable: the connection was lost, or is not there; a later operation
+  // says if the ticket is void. The text of both says whether a WRITE may have happened.
+  // ResourceExhausted: the pool has no memory, the server has no room, or this client uses 128 tickets; a
+  // later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
   // no bytes, another sum of lengths than the local memory has, an atomic at no multiple of 8, or local
   // memory that the processor does not see and that is in no RegisteredMemory as a whole.
@@ -171,7 +174,8 @@ inline RemoteOperation::Awaiter RemoteOperation::operator co_await() { return Aw
 // bytes may see parts of different writes; over iWARP so may one of 8.
 // Thread:   any.
 // Lifetime: keeps the channel. A ticket is good for the connection that its call came over: when the channel
-//           has connected anew, operations fail with PermissionDenied, and a new ticket is needed.
+//           has connected anew, operations fail with PermissionDenied, and a new ticket is needed. The object
+//           may be destroyed before the results of its operations are there.
 class RemoteMemory {
  public:
   // Ranges of one operation.
@@ -183,7 +187,7 @@ class RemoteMemory {
   RemoteMemory(RemoteMemory&&) noexcept = default;
   RemoteMemory& operator=(RemoteMemory&&) noexcept = default;
 
-  // Bytes that the ticket gives.
+  // Bytes that the ticket gives. 0: nothing can be reached.
   uint64_t size_bytes() const;
 
   // READs `into.size()` bytes at `offset`.

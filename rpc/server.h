@@ -106,8 +106,9 @@ class Server final : public internal::RuntimeSource {
 
   // Memory that clients can reach by themselves, once a handler has granted it to them
   // (ServerContext::Grant()): new and zeroed, or the program's own, which stays until the SharedMemory ends.
-  // It is registered here, and pinned over RDMA, for the networks that the server listens on already, else at
-  // the first grant for one: so call it after Listen(). It counts against no limit of Hawser's.
+  // It is registered, and pinned over RDMA, here for the networks that the server listens on already, else in
+  // the first Grant() for one. From the first Listen() on handlers may run. So call it before that, or have
+  // the handler answer Unavailable until the memory is there. It counts against no limit of Hawser's.
   // ResourceExhausted: the system has no memory, or memlock is too small. InvalidArgument: no bytes.
   absl::StatusOr<SharedMemory> Share(size_t size_bytes);
   absl::StatusOr<SharedMemory> Share(absl::Span<uint8_t> memory);

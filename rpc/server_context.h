@@ -178,9 +178,11 @@ class ServerContext {
   // needs for that, wherever in the reply that is. The ticket is good for the connection that this call came
   // over, until that ends, or `memory` is revoked. The same part for the same purpose has one ticket.
   //   return context.Grant(table_, {.offset = 0, .length = 1 << 20}, reply.initTable());
-  // OutOfRange, InvalidArgument: there is no such part. ResourceExhausted: this client, or its host, has too
-  // many tickets, or the system lets the memory not be registered for the network of this caller.
-  // FailedPrecondition: `memory` is revoked; or this is the handler of a service that a client offers.
+  // The first time for the network of this caller it may have to register the memory: see Server::Share().
+  // OutOfRange, InvalidArgument: there is no such part, or another server shares it. ResourceExhausted: this
+  // client, or its host, has too many tickets, or the system lets the memory not be registered for the
+  // network of this caller. FailedPrecondition: `memory` is revoked; or this is the handler of a service that
+  // a client offers.
   absl::Status Grant(const SharedMemory& memory, const GrantOptions& options, memory::Ticket::Builder ticket);
 
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched

@@ -3,7 +3,7 @@
 
 // A service that shares memory with its clients, which read it by themselves (rpc/remote_memory.h):
 //
-//   absl::Status Start(hawser::Server& server) {  // Which listens already.
+//   absl::Status Start(hawser::Server& server) {  // Before its first Listen().
 //     absl::StatusOr<hawser::SharedMemory> table = server.Share(64 << 20);
 //     if (!table.ok()) return table.status();
 //     table_ = *std::move(table);
@@ -58,7 +58,8 @@ struct GrantOptions {
 // bytes as one write has left them, and over iWARP not even these, and this process gets no sign that a
 // client has read or written. Values that change need a layout of which a reader can see that it has read a
 // mixture: VersionedCell (rpc/versioned_cell.h) is one.
-// Thread:   any, one at a time. The memory itself may be used by any thread.
+// Thread:   any, one at a time, but any number of handlers may grant it at once. The memory itself may be
+//           used by any thread.
 // After fork(): in the child it may be destroyed, which leaves the memory and the parent's clients alone.
 // Lifetime: may outlive the Server. The destructor revokes the memory. For memory of the program's own it
 //           waits, as Revoke() does, so that the program may free it then; on a poller (a handler or a
@@ -70,7 +71,7 @@ class [[nodiscard]] SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  // What was moved from is empty.
+  // What Share() has made begins at a page. What was moved from is empty.
   uint8_t* data() const;
   size_t size_bytes() const;
   absl::Span<uint8_t> bytes() const { return {data(), size_bytes()}; }
@@ -78,8 +79,8 @@ class [[nodiscard]] SharedMemory {
   // Takes the memory from every client, and returns when no client, and no NIC for one, can reach it any
   // more. Operations that clients have begun end first; their later ones fail with FailedPrecondition. The
   // connection of a client that does not answer within two seconds is ended for it, the one for one-sided
-  // operations only. Grant() fails from here on. FailedPrecondition: on a poller (in a handler or callback),
-  // where it would wait for itself; in a child after fork(); it was moved from.
+  // operations only. Grant() fails from here on. A second time it is OK. FailedPrecondition: on a poller (in
+  // a handler or callback), where it would wait for itself; in a child after fork(); it was moved from.
   absl::Status Revoke();
 
   // For the library.

@@ -220,7 +220,7 @@ TEST(HeadersTest, AnInterceptorNamesTheTenantInEachCall) {
 class TablesImpl : public TablesService {
  public:
   // snippet: share
-  absl::Status Start(hawser::Server& server) {  // Which listens already.
+  absl::Status Start(hawser::Server& server) {  // Before its first Listen().
     absl::StatusOr<hawser::SharedMemory> table = server.Share(64 << 20);
     if (!table.ok()) return table.status();
     table_ = *std::move(table);
@@ -237,9 +237,9 @@ class TablesImpl : public TablesService {
 TEST(HeadersTest, SharedMemoryIsReadByAClient) {
   TablesImpl tables;
   hawser::Server server;
-  const auto channel = Connect(Serve(server, tables));
   ASSERT_TRUE(tables.Start(server).ok());
   tables.table_->data()[7] = 'r';
+  const auto channel = Connect(Serve(server, tables));
   const auto opened = TablesStub(channel).Open().Send().Wait();
   ASSERT_TRUE(opened.ok()) << opened.status();
   hawser::RemoteMemory table(channel, (*opened)->getTable());
