@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/tests/sim/network.h"
@@ -28,7 +29,8 @@ using transport::OutgoingMessagePtr;
 constexpr uint16_t kPort = 7470;
 constexpr int kClientsMax = 3;
 constexpr size_t kConnectionsPerClient = 3;
-constexpr size_t kHoardBytes = 600'000;  // The size of each message.
+constexpr int64_t kLandingMax = 7 * kSecond;  // See AnyConnectionOptions(), and ending.cc.
+constexpr size_t kHoardBytes = 600'000;       // The size of each message.
 // The receives of an idle connection whose SENDs cannot wait: two credits, two for control, one spare.
 constexpr uint32_t kIdleReceives = 5;
 
@@ -39,6 +41,7 @@ struct Request final : transport::ResponseHandler {
   void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) override;
   bool WantsRequestBack() override { return wants_back; }
   void OnRequestReturned(OutgoingMessagePtr message) override;
+  const transport::Landing* landing() const override { return region != nullptr ? &into : nullptr; }
 
   ExchangeWorld* world = nullptr;
   uint32_t seed = 0;
@@ -54,7 +57,13 @@ struct Request final : transport::ResponseHandler {
   int backs = 0;
   bool abandoned = false;  // Its host has lost power.
   bool demanded = false;   // Must succeed.
+  // Its own, for the response, until its end. Then the fabric must not write there any more.
+  std::vector<uint64_t> memory;
+  std::unique_ptr<fabric::MemoryRegion> region;
+  transport::Landing into;
 };
+
+constexpr uint64_t kOwnAgain = 0x5a5a5a5a5a5a5a5a;
 
 // One end of a connection; never destroyed before the world.
 struct End final : transport::ConnectionObserver, transport::RequestHandler {
@@ -220,7 +229,21 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
     if (dice().Chance(0.7))
       request.deadline_ns = now_ns() + dice().Between(0, dice().Chance(0.5) ? 5 * kMs : 3 * kSecond);
     request.wants_back = dice().Chance(0.2);
+    if (most > 3'900 && dice().Chance(0.4)) GiveMemory(request);
     Send(end, request);
+  }
+
+  // For its response: for all of it, or for less.
+  void GiveMemory(Request& request) {
+    size_t bytes = request.bytes;
+    for (const size_t part : request.parts) bytes = std::max(bytes, part + 8);
+    request.memory.resize(dice().Chance(0.8) ? bytes / 8 + 1 : static_cast<size_t>(dice().Between(1, 2000)));
+    auto* const address = reinterpret_cast<uint8_t*>(request.memory.data());
+    const size_t length_bytes = request.memory.size() * sizeof(uint64_t);
+    auto region = runtime(request.host)->fabric().Register(address, length_bytes);
+    if (!region.ok()) return;  // A fault.
+    request.region = *std::move(region);
+    request.into = {address, length_bytes, request.region->lkey(), true};
   }
 
   Request& NewRequest(End& end, size_t bytes) {
@@ -316,8 +339,10 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
 
   void CheckTurn() override {
     for (Request& request : requests_) {
+      // READs into its memory may have to end first: for the time that bounds them, and that of a flush.
+      const int64_t most_ns = request.region != nullptr ? kLandingMax : kMs;
       if (request.connection != nullptr && request.deadline_ns != kNever &&
-          now_ns() > std::max(request.deadline_ns, excused_until_ns(request.host)) + kMs) {
+          now_ns() - most_ns > std::max(request.deadline_ns, excused_until_ns(request.host))) {
         Broken(absl::StrCat("request ", request.seed, " lives on after its deadline"));
         request.connection = nullptr;
       }
@@ -369,6 +394,12 @@ class ExchangeWorld final : public World, public transport::Acceptor::Handler {
       if (request.ends != 1)
         Broken(absl::StrCat("request ", request.seed, " ended ", request.ends, " times"));
       if (request.backs > 1) Broken(absl::StrCat("request ", request.seed, " came back twice"));
+      for (const uint64_t word : request.memory) {
+        if (word != kOwnAgain) {
+          Broken(absl::StrCat("the memory of request ", request.seed, " was written to after its end"));
+          break;
+        }
+      }
     }
     for (const End& end : ends_) {
       if (end.connection != nullptr)
@@ -495,6 +526,14 @@ void End::OnBadRequest(ExchangeId id, const absl::Status& why) {
 void ExchangeWorld::OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> response) {
   ++request.ends;
   request.connection = nullptr;
+  // What the program does with its memory, whatever the result is.
+  struct TakeBack {
+    ~TakeBack() {
+      request.region = nullptr;
+      std::fill(request.memory.begin(), request.memory.end(), kOwnAgain);
+    }
+    Request& request;
+  } take_back{request};
   if (response.ok() && !(*response)->envelope().empty()) {
     const auto code = static_cast<absl::StatusCode>((*response)->envelope()[0]);
     response = absl::Status(code, "the server could not take it");
@@ -505,6 +544,7 @@ void ExchangeWorld::OnEnd(Request& request, absl::StatusOr<IncomingMessagePtr> r
   }
   if (response.ok()) {
     ++result().answered;
+    if (!(*response)->landed().empty()) ++result().landed;
     bool right = true;
     if (request.parts.empty()) {
       right = transport::Content(**response) == transport::ContentOf(request.bytes, request.seed);

@@ -10,8 +10,9 @@ namespace hawser::sim {
 // one thread and one clock.
 //
 // The world checks these rules, during the run and at its end: every request has exactly one end, at its
-// deadline at the latest, with the right content or a Status. No code touches memory while the fabric owns
-// it. All memory, grants, queue pairs and timers are released.
+// deadline at the latest, with the right content or a Status. One whose response is being READ into memory of
+// the program's own ends once that is over, and nothing is written there afterwards. No code touches memory
+// while the fabric owns it. All memory, grants, queue pairs and timers are released.
 WorldResult RunExchangeWorld(const WorldOptions& options);
 
 }  // namespace hawser::sim

@@ -26,16 +26,17 @@ constexpr uint64_t kFailuresMax = 10;
 constexpr absl::Duration kReportEvery = absl::Minutes(1);  // For a run without end.
 
 struct Totals {
-  uint64_t seeds = 0, failed = 0, calls = 0, answered = 0;
+  uint64_t seeds = 0, failed = 0, calls = 0, answered = 0, landed = 0;
   double simulated_s = 0;
   absl::Time start = absl::Now();
 
   void Print() const {
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     std::printf(
-        "%lu seeds, %lu failed; %lu calls, %lu answered; %.0f s simulated in %.1f s, %.0f seeds/s, %.0f "
+        "%lu seeds, %lu failed; %lu calls, %lu answered, %lu landed; %.0f s simulated in %.1f s, %.0f "
+        "seeds/s, %.0f "
         "calls/s\n",
-        seeds, failed, calls, answered, simulated_s, seconds, static_cast<double>(seeds) / seconds,
+        seeds, failed, calls, answered, landed, simulated_s, seconds, static_cast<double>(seeds) / seconds,
         static_cast<double>(calls) / seconds);
     std::fflush(stdout);
   }
@@ -46,6 +47,7 @@ void RunSeed(const RunWorld& run, uint64_t seed, History* history, Totals& total
   ++totals.seeds;
   totals.calls += result.calls;
   totals.answered += result.answered;
+  totals.landed += result.landed;
   totals.simulated_s += static_cast<double>(result.simulated_ns) / 1e9;
   if (result.broken_rules.empty()) return;
   ++totals.failed;

@@ -31,6 +31,7 @@ struct WorldResult {
   std::vector<std::string> broken_rules;  // Empty: all is well.
   uint64_t calls = 0;                     // Calls, or requests of transport/.
   uint64_t answered = 0;
+  uint64_t landed = 0;  // Of these, with a segment in memory of the program's own.
   int64_t simulated_ns = 0;
 };
 

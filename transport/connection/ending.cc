@@ -268,6 +268,15 @@ void Ending::NotifyLost() {
   observer_.OnLost(port_.why_closed_);
 }
 
+// Calls whose landing the fabric could write to end here, and with the queue pair: where a device did not
+// take back what a READ was given to write to, it is destroyed first (QueuePair::CloseSink()).
+void Ending::EndLandings() {
+  if (parts_.requester == nullptr || !parts_.requester->has_landings()) return;
+  port_.queue_pair_.reset();
+  const Poller::NoCallOut wait(port_.poller());
+  parts_.requester->EndLandings();
+}
+
 void Ending::CloseIfFlushed() {
   if (parts_.send_queue.outstanding() != 0 || parts_.receive_ring.posted() != 0 ||
       parts_.inbounds.has_taken() || (parts_.outbounds.revokes() && port_.queue_pair_ != nullptr)) {
@@ -276,6 +285,7 @@ void Ending::CloseIfFlushed() {
   port_.Move(Event::kFlushed);
   port_.poller().timers().Cancel(flush_timer_);
   NotifyLost();
+  EndLandings();
   parts_.outbounds.OnFabricReleased();
   observer_.OnClosed(port_.why_closed_);
   port_.poller().MarkClosed(&port_);

@@ -75,6 +75,7 @@ class Ending {
   // Sets loss_: the connection fails because of `why`.
   void NoteLoss(const absl::Status& why);
   void NotifyLost();
+  void EndLandings();
   void CloseIfFlushed();
 
   Port& port_;

@@ -44,25 +44,55 @@ void Inbound::OnAdmitted(Lease sink) {
   next_segment_ = 0;
   next_offset_ = 0;
   segments_.clear();
-  sink_begin_ = sink_ = sink.data();
-  sink_end_ = sink_begin_ + parsed.remote_bytes + parsed.inline_bytes;
-  lkey_ = sink.lkey();
-  uint8_t* const inline_segments = sink_ + parsed.remote_bytes;
-  memcpy(inline_segments, parsed.inline_segments, parsed.inline_bytes);
-  const uint8_t* inline_segment = inline_segments;
-  const uint8_t* sink_segment = sink_;
+  sink_begin_ = nullptr;
+  sink_end_ = nullptr;
+  const uint64_t sink_bytes = parsed.remote_bytes - landing_.length_bytes;  // READ into the sink.
+  const uint8_t* inline_segment = parsed.inline_segments;
+  if (sink) {
+    sink_begin_ = sink.data();
+    sink_end_ = sink_begin_ + sink_bytes + parsed.inline_bytes;
+    lkey_ = sink.lkey();
+    uint8_t* const inline_segments = sink_begin_ + sink_bytes;
+    memcpy(inline_segments, parsed.inline_segments, parsed.inline_bytes);
+    inline_segment = inline_segments;
+  }
+  uint8_t* sink_segment = sink_begin_;
   for (size_t i = 0; i < parsed.header.entries; ++i) {
     const TableEntry entry = DecodeTableEntry(parsed.table + i * kTableEntryBytes);
-    const uint8_t*& at = entry.rkey == 0 ? inline_segment : sink_segment;
-    message_->AddSegment(at, entry.length_bytes);
-    at += entry.length_bytes;
-    if (entry.rkey != 0) segments_.push_back({entry.address, entry.rkey, entry.length_bytes});
+    if (entry.rkey == 0) {
+      message_->AddSegment(inline_segment, entry.length_bytes);
+      inline_segment += entry.length_bytes;
+    } else if (landing_.length_bytes != 0 && i == landing_entry_) {
+      message_->AddLanded(landing_);
+      segments_.push_back({entry.address, entry.rkey, entry.length_bytes, landing_.address, true});
+    } else {
+      message_->AddSegment(sink_segment, entry.length_bytes);
+      segments_.push_back({entry.address, entry.rkey, entry.length_bytes, sink_segment, false});
+      sink_segment += entry.length_bytes;
+    }
   }
-  message_->SetSink(std::move(sink));
-  if (segments_.size() > 1 || parsed.remote_bytes > kReadChunkBytes) {
-    inbounds_->OpenSink(*this, parsed.remote_bytes);
-  }
+  if (sink) message_->SetSink(std::move(sink));
+  const size_t of_sink = segments_.size() - (landing_.length_bytes != 0 ? 1 : 0);
+  sink_is_open_ =
+      (of_sink > 1 || sink_bytes > kReadChunkBytes) && inbounds_->OpenSink(sink_begin_, sink_bytes);
+  landing_is_open_ =
+      landing_.length_bytes > kReadChunkBytes && inbounds_->OpenSink(landing_.address, landing_.length_bytes);
   inbounds_->Start(*this);
+}
+
+void Inbound::ChooseLanding(const ParsedMessage& parsed, const Landing& landing) {
+  uint64_t longest = 0;
+  for (size_t i = 0; i < parsed.header.entries; ++i) {
+    const TableEntry entry = DecodeTableEntry(parsed.table + i * kTableEntryBytes);
+    if (entry.rkey == 0 || entry.length_bytes <= longest || entry.length_bytes > landing.length_bytes)
+      continue;
+    // The processor has to read the first one, which has the root.
+    if (i == 0 && !landing.cpu_visible) continue;
+    longest = entry.length_bytes;
+    landing_entry_ = i;
+  }
+  landing_ = landing;
+  landing_.length_bytes = longest;
 }
 
 void Inbound::OnNoMemory() {
@@ -70,7 +100,13 @@ void Inbound::OnNoMemory() {
   owner_->OnNoMemory(slot_);
 }
 
-void Inbound::OnReadCompleted(uint32_t bytes, bool ok) { inbounds_->OnReadCompleted(*this, bytes, ok); }
+void Inbound::OnReadCompleted(uint32_t bytes, bool ok) {
+  inbounds_->OnReadCompleted(*this, bytes, ok, /*lands=*/false);
+}
+
+void Inbound::LandingReads::OnReadCompleted(uint32_t bytes, bool ok) {
+  inbound_.inbounds_->OnReadCompleted(inbound_, bytes, ok, /*lands=*/true);
+}
 
 // ---- Inbounds
 
@@ -85,9 +121,17 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
                                 uint32_t length_bytes, Inbound::Owner& owner, IncomingMessagePtr& message) {
   if (parsed.inline_bytes + parsed.remote_bytes > port_.options().message_bytes_max) return Fit::kTooLarge;
   MessagePool& messages = port_.poller().messages();
-  if (parsed.remote_bytes != 0 &&
-      !messages.buffers().CanEverHold(parsed.remote_bytes + parsed.inline_bytes)) {
-    return Fit::kNeverFits;
+  if (parsed.remote_bytes != 0) {
+    inbound.landing_ = {};
+    // An error is not what was asked for, and lands nowhere.
+    if (const Landing* const landing = owner.landing(parsed.header.slot);
+        landing != nullptr && !MayReturnRequest(parsed.envelope)) [[unlikely]] {
+      inbound.ChooseLanding(parsed, *landing);
+    }
+    const uint64_t sink_bytes = parsed.remote_bytes - inbound.landing_.length_bytes;
+    if (sink_bytes != 0 && !messages.buffers().CanEverHold(sink_bytes + parsed.inline_bytes)) {
+      return Fit::kNeverFits;
+    }
   }
   message = messages.NewIncoming();
   message->SetReceived(std::move(buffer), length_bytes, parsed.envelope);
@@ -108,7 +152,10 @@ Inbounds::Fit Inbounds::Receive(Inbound& inbound, const ParsedMessage& parsed, L
 void Inbounds::Fetch(Inbound& inbound, const ParsedMessage& parsed) {
   // Before the sink takes memory. Not if a push may bring the bytes: then they are rarely READ.
   if (parsed.remote_bytes > port_.queue_pair().push_bytes_max()) port_.OnBulkTransfer();
-  if (!failed_) admission_.Announce(inbound, parsed.remote_bytes, parsed.inline_bytes, account_);
+  if (failed_) return;
+  const uint64_t sink_bytes = parsed.remote_bytes - inbound.landing_.length_bytes;
+  if (sink_bytes == 0) return inbound.OnAdmitted({});  // All of it lands.
+  admission_.Announce(inbound, sink_bytes, parsed.inline_bytes, account_);
 }
 
 void Inbounds::Start(Inbound& inbound) {
@@ -121,17 +168,19 @@ void Inbounds::Start(Inbound& inbound) {
   Pump();
 }
 
-void Inbounds::OpenSink(Inbound& inbound, uint64_t bytes) {
-  if (!port_.carries_traffic()) return;
-  inbound.sink_is_open_ = true;
-  port_.queue_pair().OpenSink(inbound.sink_, bytes);
+bool Inbounds::OpenSink(uint8_t* address, uint64_t bytes) {
+  if (!port_.carries_traffic()) return false;
+  port_.queue_pair().OpenSink(address, bytes);
+  return true;
 }
 
 // Before anything else gets the memory. When the connection has failed, the fabric closes it by itself.
 bool Inbounds::CloseSink(Inbound& inbound) {
-  if (!inbound.sink_is_open_ || !port_.carries_traffic()) return true;
-  inbound.sink_is_open_ = !port_.queue_pair().CloseSink(inbound.sink_begin_);
-  return !inbound.sink_is_open_;
+  if (!port_.carries_traffic()) return true;
+  if (inbound.sink_is_open_) inbound.sink_is_open_ = !port_.queue_pair().CloseSink(inbound.sink_begin_);
+  if (inbound.landing_is_open_)
+    inbound.landing_is_open_ = !port_.queue_pair().CloseSink(inbound.landing_.address);
+  return !inbound.sink_is_open_ && !inbound.landing_is_open_;
 }
 
 // A push arrives whether it is taken or not, so it needs neither a turn nor a share of the READ budget.
@@ -139,21 +188,23 @@ void Inbounds::TakePush(Inbound& inbound) {
   if (failed_ || inbound.exhausted()) return;
   const Inbound::Segment& segment = inbound.segments_.front();
   if (segment.length_bytes > port_.queue_pair().push_bytes_max()) return;
-  const fabric::Sge sink = {inbound.sink_, segment.length_bytes, inbound.lkey_};
+  const bool lands = segment.lands;
+  const fabric::Sge sink = {segment.sink, segment.length_bytes,
+                            lands ? inbound.landing_.lkey : inbound.lkey_};
   const WorkId id = {port_.index(), WorkId::kTakenPush, next_taken_};
   if (!port_.queue_pair().TakePush(id.Encode(), sink, segment.address, segment.rkey)) return;
   if (taken_.empty()) taken_moved_ns_ = port_.poller().now_ns();
-  taken_.push_back({next_taken_++, segment.length_bytes, &inbound});
+  taken_.push_back({next_taken_++, segment.length_bytes, &inbound, lands});
   OnQueued(inbound, segment.length_bytes);
 }
 
 // The next bytes of `inbound` come, by a READ that was queued or a push that was taken.
 void Inbounds::OnQueued(Inbound& inbound, uint32_t bytes) {
-  admission_.OnReadQueued(inbound, bytes);
+  const Inbound::Segment& segment = inbound.segments_[inbound.next_segment_];
+  if (!segment.lands) admission_.OnReadQueued(inbound, bytes);
   ++inbound.outstanding_;
-  inbound.sink_ += bytes;
   inbound.next_offset_ += bytes;
-  if (inbound.next_offset_ != inbound.segments_[inbound.next_segment_].length_bytes) return;
+  if (inbound.next_offset_ != segment.length_bytes) return;
   ++inbound.next_segment_;
   inbound.next_offset_ = 0;
 }
@@ -206,11 +257,13 @@ void Inbounds::Pump() {
     const Inbound::Segment& segment = inbound.segments_[inbound.next_segment_];
     const uint32_t bytes = std::min(kReadChunkBytes, segment.length_bytes - inbound.next_offset_);
     if (!share_.Take(bytes)) return;
-    const fabric::Sge sink = {inbound.sink_, bytes, inbound.lkey_};
+    const fabric::Sge sink = {segment.sink + inbound.next_offset_, bytes,
+                              segment.lands ? inbound.landing_.lkey : inbound.lkey_};
+    ReadOwner& owner = segment.lands ? static_cast<ReadOwner&>(inbound.landing_reads_) : inbound;
     port_.OnBulkTransfer();
     if (failed_) return share_.Return(bytes);
     // False: the connection has failed.
-    if (!sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &inbound)) {
+    if (!sends_.PushRead(sink, segment.address + inbound.next_offset_, segment.rkey, &owner)) {
       return share_.Return(bytes);
     }
     OnQueued(inbound, bytes);
@@ -226,20 +279,20 @@ void Inbounds::OnTaken(uint32_t number, bool ok) {
   const Taken taken = *it;
   taken_.erase(it);
   taken_moved_ns_ = port_.poller().now_ns();
-  OnArrived(*taken.inbound, taken.bytes, ok);
+  OnArrived(*taken.inbound, taken.bytes, ok, taken.lands);
 }
 
-void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok) {
-  OnArrived(inbound, bytes, ok);
+void Inbounds::OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok, bool lands) {
+  OnArrived(inbound, bytes, ok, lands);
   // Last: this starts READs of other connections. They may fail, and a handler that is notified may stop
   // `inbound`.
   share_.Return(bytes);
   Pump();
 }
 
-void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok) {
+void Inbounds::OnArrived(Inbound& inbound, uint32_t bytes, bool ok, bool lands) {
   HAWSER_SUBTRACT(inbound.outstanding_, 1);
-  if (inbound.state_ != Inbound::State::kStopping) admission_.OnRead(inbound, bytes);
+  if (inbound.state_ != Inbound::State::kStopping && !lands) admission_.OnRead(inbound, bytes);
   if (!ok) inbound.Move(Inbound::Event::kStopped);
   if (inbound.outstanding_ == 0 && inbound.exhausted()) End(inbound);
 }

@@ -2,6 +2,7 @@
 #define HAWSER_TRANSPORT_CONNECTION_INBOUND_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,6 +36,13 @@ inline constexpr uint32_t kReadChunkBytes = 256 << 10;
 // memory (ReadAdmission), then for its READs, and ends with its owner's OnRead(). What came in the receive is
 // copied behind what is READ, so that the receive returns to the pool. Its memory counts against
 // the peer's host until Release(), or after Detach() as long as the HeldByHost lives.
+//
+// One segment may land in memory of the program instead (Landing), which moves round a ring of its own:
+//
+//   program -> Inbounds::Receive() -> fabric, by READs -> program, with OnRead() or OnStopped(), or once the
+//   queue pair of a connection that has failed is destroyed
+//
+// It needs no memory of the pool, so a message all of whose READs land waits for none, and keeps its receive.
 // Thread:   on the poller.
 // Lifetime: a part of a slot, which outlives the READs: it is destroyed with its connection.
 class Inbound final : public AnnouncedMessage, public ReadOwner {
@@ -59,6 +67,11 @@ class Inbound final : public AnnouncedMessage, public ReadOwner {
     virtual void OnRead(uint16_t slot, IncomingMessagePtr message) = 0;
     // It was stopped, or one of its READs failed. The fabric no longer uses its memory.
     virtual void OnStopped(uint16_t slot) = 0;
+    // Memory of the program, for the longest segment that fits. Asked inside Inbounds::Receive(). Null: none.
+    virtual const Landing* landing(uint16_t slot) const {
+      (void)slot;
+      return nullptr;
+    }
     // See AnnouncedMessage.
     virtual void OnNoMemory(uint16_t slot) { (void)slot; }
 
@@ -69,6 +82,10 @@ class Inbound final : public AnnouncedMessage, public ReadOwner {
   State state() const { return state_; }
   // It waits for memory, after none was free.
   bool was_short() const { return state_ == State::kWaiting && was_short_; }
+  // The fabric may be writing to memory of the program.
+  bool lands() const {
+    return (state_ == State::kReading || state_ == State::kStopping) && landing_.length_bytes != 0;
+  }
   // Of the first segment that was READ, inside OnRead().
   uint32_t first_rkey() const { return segments_.front().rkey; }
   // `address` is in the memory that it was READ into, which counts against the peer's host.
@@ -82,9 +99,23 @@ class Inbound final : public AnnouncedMessage, public ReadOwner {
     uint64_t address;
     uint32_t rkey;
     uint32_t length_bytes;
+    uint8_t* sink;  // Where it goes.
+    bool lands;     // That is memory of the program.
+  };
+  // The owner of READs that land: their bytes are not of the sink that ReadAdmission has given.
+  class LandingReads final : public ReadOwner {
+   public:
+    explicit LandingReads(Inbound& inbound) : inbound_(inbound) {}
+    void OnReadCompleted(uint32_t bytes, bool ok) override;
+    uint16_t slot() const override { return inbound_.slot_; }
+
+   private:
+    Inbound& inbound_;
   };
 
   void Move(Event event);
+  // Sets landing_ and landing_entry_: what of `parsed` lands in `landing`, if something does.
+  void ChooseLanding(const ParsedMessage& parsed, const Landing& landing);
   // No READ follows: it is stopped, or all are posted.
   bool exhausted() const { return state_ == State::kStopping || next_segment_ == segments_.size(); }
 
@@ -99,6 +130,7 @@ class Inbound final : public AnnouncedMessage, public ReadOwner {
   bool was_short_ = false;
   bool queued_ = false;  // In Inbounds::ready_.
   bool sink_is_open_ = false;
+  bool landing_is_open_ = false;
   uint16_t slot_ = 0;
   Inbounds* inbounds_ = nullptr;
   Owner* owner_ = nullptr;
@@ -106,10 +138,12 @@ class Inbound final : public AnnouncedMessage, public ReadOwner {
   uint32_t outstanding_ = 0;    // READs.
   uint32_t next_segment_ = 0;
   uint32_t next_offset_ = 0;  // In that segment.
-  const uint8_t* sink_begin_ = nullptr;
+  uint8_t* sink_begin_ = nullptr;
   const uint8_t* sink_end_ = nullptr;
-  uint8_t* sink_ = nullptr;  // Where the next byte goes.
   uint32_t lkey_ = 0;
+  Landing landing_;  // As long as what lands there. Of length 0: nothing does.
+  size_t landing_entry_ = 0;
+  LandingReads landing_reads_{*this};
   absl::InlinedVector<Segment, 2> segments_;
 };
 
@@ -124,15 +158,16 @@ class Inbounds final : ReadShare::Owner, ReadAccount::Owner {
     kWhole,      // `message` is here.
     kAnnounced,  // `owner` calls Fetch() next.
     kTooLarge,   // Larger than ConnectionOptions::message_bytes_max: refused.
-    kNeverFits,  // Larger than the whole memory pool: refused.
+    kNeverFits,  // Larger than the whole memory pool, without what lands: refused.
   };
   // `parsed` is in `buffer`, of which it uses `length_bytes`. kWhole: sets `message`. `owner` is called with
   // the slot of `parsed`.
   Fit Receive(Inbound& inbound, const ParsedMessage& parsed, Lease&& buffer, uint32_t length_bytes,
               Inbound::Owner& owner, IncomingMessagePtr& message);
 
-  // Asks for memory for what was announced, and READs it: OnRead() or OnStopped() follows, never inside this
-  // call. OnNoMemory() may be called inside it. If a READ finds no room, the connection has failed.
+  // Asks for memory for what was announced and does not land, and READs all of it: OnRead() or OnStopped()
+  // follows, never inside this call. OnNoMemory() may be called inside it. If a READ finds no room, the
+  // connection has failed.
   void Fetch(Inbound& inbound, const ParsedMessage& parsed);
   // The announced `inbound` is not wanted any more. True: it has ended. False: OnStopped() follows.
   bool Stop(Inbound& inbound);
@@ -165,14 +200,14 @@ class Inbounds final : ReadShare::Owner, ReadAccount::Owner {
   friend class Inbound;
 
   void Start(Inbound& inbound);
-  // Of a message that takes several READs: see fabric::QueuePair. `bytes` are READ.
-  void OpenSink(Inbound& inbound, uint64_t bytes);
+  // Of memory that takes several READs: see fabric::QueuePair. True: it is open.
+  bool OpenSink(uint8_t* address, uint64_t bytes);
   // False: its memory is not to be used before the queue pair is destroyed, and the connection will fail.
   bool CloseSink(Inbound& inbound);
   void TakePush(Inbound& inbound);
   void OnQueued(Inbound& inbound, uint32_t bytes);
-  void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok);
-  void OnArrived(Inbound& inbound, uint32_t bytes, bool ok);
+  void OnReadCompleted(Inbound& inbound, uint32_t bytes, bool ok, bool lands);
+  void OnArrived(Inbound& inbound, uint32_t bytes, bool ok, bool lands);
   // No READ of it is outstanding any more.
   void End(Inbound& inbound);
   void Dequeue(Inbound& inbound);
@@ -196,6 +231,7 @@ class Inbounds final : ReadShare::Owner, ReadAccount::Owner {
     uint32_t number;  // In WorkId.
     uint32_t bytes;
     Inbound* inbound;
+    bool lands;
   };
   std::vector<Taken> taken_;  // Few: at most one for each slot.
   uint32_t next_taken_ = 0;

@@ -48,6 +48,7 @@ void Requester::Cancel(ExchangeId id) {
   Slot* const found = slots_.Find(id.slot);
   if (found == nullptr || found->generation != id.generation || found->handler == nullptr) return;
   Slot& slot = *found;
+  if (!slot.landing_end.ok()) return;  // It was given up before.
   slot.owes_cancel = slot.state == State::kWaiting;
   if (slot.owes_cancel) ++owing_;
   GiveUp(slot, absl::CancelledError("cancelled by the caller"));
@@ -99,11 +100,19 @@ void Requester::OnRead(uint16_t index, IncomingMessagePtr message) {
 }
 
 void Requester::OnStopped(uint16_t index) {
-  OweRelease(slots_.At(index));
-  Free(slots_.At(index), Event::kStopped);
+  Slot& slot = slots_.At(index);
+  OweRelease(slot);
+  ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+  const absl::Status why = std::exchange(slot.landing_end, absl::OkStatus());
+  Free(slot, Event::kStopped);
+  if (handler != nullptr) handler->OnResponse(why);  // It has waited for its landing.
 }
 
+const Landing* Requester::landing(uint16_t slot) const { return slots_.Find(slot)->handler->landing(); }
+
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
+  if (slot.response.lands()) [[unlikely]]
+    return GiveUpLanding(slot, why);
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
   const absl::string_view name = handler->name();
   slot.given_up_name = name.data();
@@ -116,6 +125,20 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
     Free(slot, Event::kStopped);
   }
   handler->OnResponse(why);
+}
+
+// What is not posted stays so, and the rest has to complete: nothing revokes a READ but the end of the queue
+// pair, of which the other calls would be victims.
+void Requester::GiveUpLanding(Slot& slot, const absl::Status& why) {
+  slot.landing_end = why;
+  const ConnectionOptions& options = port_.options();
+  slot.deadline_ns = After(port_.poller().now_ns(), options.keepalive_interval + options.keepalive_timeout);
+  Move(slot, Event::kGiveUp);
+  if (inbounds_.Stop(slot.response)) return OnStopped(slot.number);
+  if (slot.deadline_ns != kNever &&
+      (!deadline_timer_.is_set() || slot.deadline_ns < deadline_timer_.when_ns())) {
+    port_.poller().timers().Set(deadline_timer_, slot.deadline_ns);
+  }
 }
 
 void Requester::Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response) {
@@ -214,6 +237,12 @@ void Requester::OnDeadlineTimer() {
   for (Slot& slot : slots_) {
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
     if (slot.deadline_ns <= now_ns) {
+      if (!slot.landing_end.ok()) [[unlikely]] {
+        return port_.Fail(
+            absl::StatusCode::kUnavailable,
+            absl::StrCat("answers, but for keepalive_interval and keepalive_timeout after the end of ",
+                         slot.handler->name(), " READs into its memory have not completed"));
+      }
       if (slot.state == State::kWaiting && !slot.peer_knows_deadline) {
         slot.owes_cancel = true;
         ++owing_;
@@ -244,12 +273,32 @@ void Requester::OnDeadlineTimer() {
 void Requester::FailAll(const absl::Status& why) {
   for (Timer* timer : {&deadline_timer_, &release_timer_}) port_.poller().timers().Cancel(*timer);
   for (Slot& slot : slots_) {
-    ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+    ResponseHandler* const handler = slot.handler;
+    const bool given_up = !slot.landing_end.ok();
     if (Outbound* const request = KeepRequest(slot); request != nullptr) {
-      if (handler != nullptr && handler->WantsRequestBack()) request->ReturnTo(handler);
+      if (handler != nullptr && !given_up && handler->WantsRequestBack()) request->ReturnTo(handler);
       std::exchange(slot.request, nullptr)->ReleaseAtFailure();
     }
+    if (handler != nullptr && slot.response.lands()) [[unlikely]] {
+      if (!given_up) slot.landing_end = why;
+      continue;
+    }
+    slot.handler = nullptr;
     if (handler != nullptr) handler->OnResponse(why);
+  }
+}
+
+bool Requester::has_landings() const {
+  for (const Slot& slot : slots_) {
+    if (slot.handler != nullptr && !slot.landing_end.ok()) return true;
+  }
+  return false;
+}
+
+void Requester::EndLandings() {
+  for (Slot& slot : slots_) {
+    ResponseHandler* const handler = std::exchange(slot.handler, nullptr);
+    if (handler != nullptr) handler->OnResponse(std::exchange(slot.landing_end, absl::OkStatus()));
   }
 }
 

@@ -61,8 +61,13 @@ class Requester final : Inbound::Owner {
   // See Connection::DescribeSlots().
   std::string DescribeSlots() const;
 
-  // The connection has failed: every handler that still waits ends with `why`.
+  // The connection has failed: every handler that still waits ends with `why`, but for those whose landing
+  // the fabric may still write to.
   void FailAll(const absl::Status& why);
+  // Of such a one.
+  bool has_landings() const;
+  // After FailAll(): the queue pair is destroyed, and they end, too.
+  void EndLandings();
 
  private:
   using State = RequesterSlot::State;
@@ -89,6 +94,9 @@ class Requester final : Inbound::Owner {
     Outbound* request = nullptr;
     OutgoingMessagePtr copied_request;
     Inbound response;
+    // Not OK: the call ends with this, and `handler` waits until its landing is the program's again, which is
+    // bounded by `deadline_ns` now.
+    absl::Status landing_end;
   };
 
   void Move(Slot& slot, Event event) {
@@ -120,6 +128,8 @@ class Requester final : Inbound::Owner {
   }
   void TakeCredits(uint16_t given);
   void GiveUp(Slot& slot, const absl::Status& why);
+  // The same while the response is READ into the landing.
+  [[gnu::noinline, gnu::cold]] void GiveUpLanding(Slot& slot, const absl::Status& why);
   // `how`: the event that frees the slot, kAnswered or kRead.
   void Deliver(Slot& slot, Event how, absl::StatusOr<IncomingMessagePtr>&& response);
   void OfferRequestBack(Slot& slot, ResponseHandler& handler, const IncomingMessage& error);
@@ -132,6 +142,7 @@ class Requester final : Inbound::Owner {
   void OnRead(uint16_t slot, IncomingMessagePtr message) override;
   void OnStopped(uint16_t slot) override;
   void OnNoMemory(uint16_t slot) override;
+  const Landing* landing(uint16_t slot) const override;
 
   Port& port_;
   SendQueue& sends_;

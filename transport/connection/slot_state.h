@@ -14,7 +14,8 @@ struct RequesterSlot {
     kWaiting,    // For the response.
     kReceiving,  // A large response was announced, and is READ.
     kAbandoned,  // The handler has its result; the slot waits for the response.
-    kStopping,   // As kAbandoned, and READs of the response are outstanding.
+    kStopping,   // As kAbandoned, and READs of the response are outstanding. The handler waits for these if
+                 // they fill memory of the program's own (Landing).
     kImpossible,
   };
   enum class Event : uint8_t {

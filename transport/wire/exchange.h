@@ -29,10 +29,18 @@ class ResponseHandler : public OutgoingMessage::Taker {
   //   DeadlineExceeded, Cancelled: no longer waited for; the peer may be running it. Unavailable: the
   //   connection was lost; the peer may or may not have run it. ResourceExhausted: no memory for a large
   //   response, or it is larger than we take.
+  // While READs into landing() are outstanding it waits for these, also at the deadline, after a cancellation
+  // and when the connection is lost: nothing is written there any more when it is called. If they do not
+  // complete within the time that bounds all READs, the connection is ended.
   virtual void OnResponse(absl::StatusOr<IncomingMessagePtr>&& response) = 0;
 
   // The request's name in errors. Static storage.
   virtual absl::string_view name() const { return "a request"; }
+
+  // Where a large response is to be READ to: the longest of its segments that are READ and that fit lands
+  // there. Null: nowhere, it takes memory of the pool. Asked when a response is announced that is not an
+  // error; the memory is the fabric's from then on, until OnResponse().
+  virtual const Landing* landing() const { return nullptr; }
 
   // The fabric no longer uses `request`, which could be sent again. Called only if one of the two below
   // returned true.

@@ -265,7 +265,7 @@ class IncomingMessage::Reader final : public capnp::MessageReader {
   }
   is_read_ = false;
   if (buffer_) buffer_ = Lease();
-  if (has_sink_) DropSink();
+  if (has_ != 0) DropMore();
   envelope_ = {};
   segments_.clear();
   body_bytes_ = 0;
@@ -278,16 +278,16 @@ IncomingMessage::~IncomingMessage() {
 
 void IncomingMessage::SetSink(Lease sink) {
   sink_ = std::move(sink);
-  has_sink_ = true;
+  has_ |= kSink;
   memcpy(kept_envelope_, envelope_.data(), envelope_.size());
   envelope_ = {kept_envelope_, envelope_.size()};
   buffer_ = Lease();
 }
 
-void IncomingMessage::DropSink() {
+void IncomingMessage::DropMore() {
   sink_ = Lease();
   shared_sink_.reset();
-  has_sink_ = false;
+  has_ = 0;
 }
 
 std::shared_ptr<const Lease> IncomingMessage::ShareSink() {

@@ -213,6 +213,15 @@ struct OutgoingMessageDeleter {
 };
 using OutgoingMessagePtr = std::unique_ptr<OutgoingMessage, OutgoingMessageDeleter>;
 
+// Memory of the program that a large response may be READ into, in place of memory of the pool. It is
+// registered with the fabric of the connection, and aligned to 8 bytes.
+struct Landing {
+  uint8_t* address = nullptr;
+  uint64_t length_bytes = 0;
+  uint32_t lkey = 0;
+  bool cpu_visible = true;  // False: the processor must not access it.
+};
+
 // The largest SEND that is copied into the object of its message, so that its receive is posted again at
 // once. Copying more costs more than a buffer of the pool.
 inline constexpr size_t kCopiedMax = 512;
@@ -273,12 +282,35 @@ class IncomingMessage {
     segments_.push_back({address, length_bytes});
     body_bytes_ += length_bytes;
   }
+  // Likewise; it is all of `landed`, which is the program's. If the processor does not see that, the segment
+  // is empty for those that read the message.
+  void AddLanded(const Landing& landed) {
+    has_ |= kLanding;
+    landed_bytes_ = landed.length_bytes;
+    landing_ = landed;
+    segments_.push_back({landed.cpu_visible ? landed.address : nullptr,
+                         landed.cpu_visible ? static_cast<uint32_t>(landed.length_bytes) : 0});
+    body_bytes_ += landed.length_bytes;
+  }
+  // `landing` was there for it, whether something landed or not.
+  void SetLanding(const Landing& landing) {
+    if ((has_ & kLanding) == 0) landed_bytes_ = 0;
+    has_ |= kLanding;
+    landing_ = landing;
+  }
+  // What was to be there; of length 0: nothing was.
+  Landing landing() const { return (has_ & kLanding) != 0 ? landing_ : Landing{}; }
+  // The beginning of landing() that was READ. Empty: nothing was.
+  absl::Span<const uint8_t> landed() const {
+    if ((has_ & kLanding) == 0 || landed_bytes_ == 0) return {};
+    return {landing_.address, landed_bytes_};
+  }
   // All segments are in `sink`, or will be READ into it. Keeps the envelope, and returns the receive buffer
   // to the pool: a message that is kept takes no more than it has.
   void SetSink(Lease sink);
   // All of its sink; empty: it has none.
   absl::Span<const uint8_t> sink_bytes() const {
-    if (!has_sink_) return {};
+    if (!has_sink()) return {};
     return {sink().data(), sink().size_bytes()};
   }
   const Lease& sink() const { return shared_sink_ != nullptr ? *shared_sink_ : sink_; }
@@ -287,7 +319,7 @@ class IncomingMessage {
   // The memory that it keeps from others: the receive buffer or the sink, by capacity, or, if it was copied,
   // this object, which is on the heap.
   uint64_t memory_bytes() const {
-    return has_sink_ ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : sizeof(IncomingMessage);
+    return has_sink() ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : sizeof(IncomingMessage);
   }
 
  private:
@@ -297,7 +329,8 @@ class IncomingMessage {
   class Reader;
   explicit IncomingMessage(MessagePool* pool) : pool_(pool) {}
   void Reset();
-  [[gnu::noinline]] void DropSink();
+  [[gnu::noinline]] void DropMore();
+  bool has_sink() const { return (has_ & kSink) != 0; }
   void BeginToRead(const capnp::ReaderOptions& options);
   [[gnu::noinline]] capnp::_::StructReader ReadRootOutside(const capnp::ReaderOptions& options);
   // The segment, if the message has one only and it is not empty and aligned; otherwise null.
@@ -312,9 +345,13 @@ class IncomingMessage {
   MessagePool* const pool_;
   Lease buffer_;
   uint32_t length_bytes_ = 0;
-  bool has_sink_ = false;
-  Lease sink_;  // Or:
+  // What few messages have, behind one test.
+  static constexpr uint8_t kSink = 1, kLanding = 2;
+  uint8_t has_ = 0;
+  Lease sink_;  // kSink. Or:
   std::shared_ptr<const Lease> shared_sink_;
+  Landing landing_;  // kLanding.
+  uint64_t landed_bytes_ = 0;
   absl::Span<const uint8_t> envelope_;
   uint8_t kept_envelope_[kEnvelopeMax];  // Where a message with a sink keeps it.
   absl::InlinedVector<Segment, 4> segments_;

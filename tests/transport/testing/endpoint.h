@@ -76,6 +76,7 @@ class PendingCall final : public ResponseHandler {
       if (call_ != nullptr) call_->OnResponse(std::move(result));
     }
     bool WantsRequestBack() override { return call_ != nullptr && call_->WantsRequestBack(); }
+    const Landing* landing() const override { return call_ != nullptr ? call_->landing() : nullptr; }
     void OnRequestReturned(OutgoingMessagePtr request) override {
       if (call_ != nullptr) call_->OnRequestReturned(std::move(request));
     }
@@ -91,6 +92,7 @@ class PendingCall final : public ResponseHandler {
     if (on_response) on_response();
   }
   bool WantsRequestBack() override { return wants_request_back; }
+  const Landing* landing() const override { return into.length_bytes != 0 ? &into : nullptr; }
   void OnRequestReturned(OutgoingMessagePtr request) override { request_back = std::move(request); }
 
   bool done() const { return ends != 0; }
@@ -100,6 +102,7 @@ class PendingCall final : public ResponseHandler {
   absl::StatusOr<IncomingMessagePtr> response = absl::UnknownError("no end yet");
   bool wants_request_back = false;
   OutgoingMessagePtr request_back;
+  Landing into;  // Of length 0: there is none.
   ExchangeId id;
   std::function<void()> on_response;
 

@@ -64,6 +64,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
     if (may_hold && !passes &&
         ((counts.hold_reads && completion.opcode == fabric::Opcode::kRead) ||
          (!held.empty() && completion.opcode != fabric::Opcode::kReceive))) {
+      counts.reads_held += completion.opcode == fabric::Opcode::kRead;
       return held.push_back(completion);
     }
     if (may_hold && (completion.opcode == spy_.keep_back_ || behind_a_read)) {
@@ -76,6 +77,7 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
       counts.in_error = true;
       news_.insert(news_.end(), held.begin(), held.end());
       held.clear();
+      counts.reads_held = 0;
       news_.insert(news_.end(), kept_back_.begin(), kept_back_.end());
       kept_back_.clear();
     }
@@ -87,12 +89,16 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
   void ReleaseHeld() {
     for (auto& [number, held] : held_) {
       Counts* const counts = &spy_.counts(number);
-      if (!spy_.IsLive(*counts)) held.clear();
+      if (!spy_.IsLive(*counts)) {
+        held.clear();
+        counts->reads_held = 0;
+      }
       while (!held.empty()) {
         if (counts->hold_reads && held.front().opcode == fabric::Opcode::kRead) {
           if (counts->reads_let_through == 0) break;
           --counts->reads_let_through;
         }
+        counts->reads_held -= held.front().opcode == fabric::Opcode::kRead;
         news_.push_back(held.front());
         held.pop_front();
       }

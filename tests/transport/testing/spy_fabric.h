@@ -37,6 +37,7 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t doorbells = 0;     // Calls of RingDoorbell().
     int64_t reads_outstanding = 0;
     int64_t reads_outstanding_max = 0;
+    int64_t reads_held = 0;       // None of these: completed, and held back because of `hold_reads`.
     int64_t receives_posted = 0;  // Posted and not completed.
     int64_t receives_posted_min = INT64_MAX;
     uint64_t receive_posts = 0;  // Calls.
