@@ -13,6 +13,7 @@
 #include <capnp/message.h>
 
 #include <coroutine>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/rpc/channel.h"
 #include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/metadata.h"
@@ -28,6 +30,7 @@
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/trace.h"
 #include "hawser/rpc/wire/exceptions.h"
+#include "hawser/rpc/wire/landing.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/read_limits.h"
 
@@ -68,6 +71,23 @@ class Reply {
   }
   MetadataView metadata() const&& = delete;
 
+  // The part of the memory of Call::ReceiveInto() that one segment of the response was READ into, from its
+  // beginning on. Empty: none was, since the response was small or came along in another way, none of its
+  // large segments fits, or the call has no ReceiveInto(). A value that the server attached
+  // (ServerContext::Attach()) is a segment, filled up to a multiple of 8 bytes; of several the longest that
+  // fits lands. The Readers refer to it there: it stays as it is until they are not used any more. If the
+  // processor does not see the memory, a Reader that leads there throws, as of a malformed message.
+  absl::Span<const uint8_t> landed() const { return message_->landed(); }
+
+  // `value`, a Data or the bytes of a Text that the Readers gave, in the memory of Call::ReceiveInto(): where
+  // it lies there, if it has landed; otherwise a copy of it, at the beginning of that memory.
+  //   absl::StatusOr<absl::Span<uint8_t>> page = reply->Land((*reply)->getPage());
+  // OutOfRange: it is longer than that memory. FailedPrecondition: something else has landed there; the
+  // processor must not write there; the call has no ReceiveInto().
+  absl::StatusOr<absl::Span<uint8_t>> Land(capnp::Data::Reader value) const {
+    return internal::Land(*message_, value);
+  }
+
   // OK; DataLoss with what was malformed; ResourceExhausted with the limit of ReadLimits that was met.
   template <typename Function>
   absl::Status Read(Function&& function) const {
@@ -77,10 +97,11 @@ class Reply {
   // Keeps the memory of a reply whose Readers outlive this object: memory_bytes() of it.
   std::shared_ptr<const void> Keep() && { return std::shared_ptr<const void>(std::move(message_)); }
 
-  // Bytes of memory that Keep() keeps: a reply of up to 512 bytes with its header is copied to some 1 KiB of
-  // the heap. A larger one keeps registered memory: a receive buffer (4 KiB by default) or, if it did not fit
-  // that, the buffer that it was READ into. The limit of the pool bounds registered memory only, so a program
-  // that keeps many small replies counts this against a limit of its own.
+  // Bytes of memory that Keep() keeps, without what has landed: a reply of up to 512 bytes with its header is
+  // copied to some 1 KiB of the heap. A larger one keeps registered memory: a receive buffer (4 KiB by
+  // default) or, if it did not fit that, the buffer that it was READ into. The limit of the pool bounds
+  // registered memory only, so a program that keeps many small replies counts this against a limit of its
+  // own.
   uint64_t memory_bytes() const { return message_->memory_bytes(); }
 
  private:
@@ -93,6 +114,12 @@ class FirstOf;
 
 // A call that was sent. One of Wait(), Then(), co_await and Forget() takes its one result; a second one is a
 // bug of the program, and a CHECK. Destroying it before that cancels the call.
+//
+// The memory of Call::ReceiveInto() belongs to the call until its result is there, and is the caller's again
+// then, whatever the result is: Wait() has returned, the callback runs, the coroutine is resumed. So the
+// destructor of this, and of a coroutine that awaits it, waits for the result of such a call after it has
+// cancelled it. In a handler or a callback either would wait for itself, and is a CHECK, if the result is not
+// there.
 template <typename Results>
 class [[nodiscard]] PendingCall {
  public:
@@ -100,13 +127,14 @@ class [[nodiscard]] PendingCall {
   PendingCall(PendingCall&&) noexcept = default;
   PendingCall& operator=(PendingCall&&) = delete;
   ~PendingCall() {
-    if (call_ && !taken_) call_.Cancel();
+    if (call_ && !taken_) call_.Drop();
   }
 
   // Blocks until the result is there, at the deadline at the latest, also while a callback on another thread
   // holds the poller of the channel. The waiting thread polls by itself, unless another one does.
   // FailedPrecondition: called on a poller's thread (in a handler or callback), where it would block
-  // everything else on that poller. The call is cancelled.
+  // everything else on that poller. The call is cancelled. (With ReceiveInto() it is a CHECK, and the result
+  // comes once nothing writes to that memory any more, perhaps after the deadline: see there.)
   absl::StatusOr<Reply<Results>> Wait() {
     Take();
     internal::CallResult result = call_.Wait();
@@ -144,7 +172,9 @@ class [[nodiscard]] PendingCall {
   // Drops the result, be it a reply or an error. The call goes on, also when this object is destroyed: to
   // send and forget.
   //   log.Append(entry).Send().Forget();
-  // Nothing reports that the call failed, and nothing bounds how many such calls wait for a slot.
+  // Nothing reports that the call failed, and nothing bounds how many such calls wait for a slot. Nor does
+  // anything report when memory of ReceiveInto() is the caller's again, but for the end of a
+  // RegisteredMemory, which waits for that.
   void Forget() {
     Take();
     call_.Then([](absl::StatusOr<transport::IncomingMessagePtr>&&, const ReadLimits&) {});
@@ -243,6 +273,33 @@ class [[nodiscard]] Call {
     return call_.request().Attach(bytes, std::move(owner));
   }
 
+  // A large value of the reply lands in `buffer`: this side READs it there, without a copy and without memory
+  // of the pool, and the server never gets a key to it. `buffer` begins at a multiple of 8 bytes, and is
+  // memory of Channel::AllocateBuffer() or of Channel::Register() (rpc/registered_memory.h), of a channel on
+  // the same runtime. Its length bounds what lands, not the reply: what does not fit, or is small enough to
+  // come in a message (up to the receive buffer, 4 KiB by default, as a whole, or 1 KiB of it), is received
+  // as without this. Reply::landed() says what has landed, and Reply::Land() gets a value there in each case.
+  // Over TCP the bytes go from the socket to `buffer`.
+  //
+  // From Send() until the result is there `buffer` belongs to the call: the caller neither reads nor writes
+  // it, nor gives it to another call or operation. Then no NIC touches it any more, however the call ended;
+  // after an error its bytes are unspecified. A READ that was posted cannot be revoked. So a call whose
+  // deadline passes, or that is cancelled, while its response is being READ ends when the READs that were
+  // posted have completed, usually within a millisecond; and if the server does not answer these for
+  // `keepalive_interval` and `keepalive_timeout` together (ConnectionOptions; 15 s by default), the
+  // connection is ended, at the cost of the other calls on it. A call whose connection is lost while its
+  // response is being READ ends once the NIC has let go of everything, which takes milliseconds, or 35 s of a
+  // NIC that is stuck.
+  //
+  // The call ends with InvalidArgument if `buffer` is less than 8 bytes, not aligned, or not registered as a
+  // whole with the device of the channel, or not any more; with FailedPrecondition if the device cannot use
+  // its RegisteredMemory any more (see the guide). A second ReceiveInto() takes the place of the first. Such
+  // a call cannot be given to FirstOf, which is a CHECK. CHECK: as request().
+  void ReceiveInto(absl::Span<uint8_t> buffer) {
+    CheckUnsent();
+    call_.ReceiveInto(buffer);
+  }
+
   // Says something of this call in its span: see ServerContext::SetSpanAttribute(). CHECK: as request().
   void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
     CheckUnsent();
@@ -272,7 +329,8 @@ class [[nodiscard]] Call {
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
       internal::Misused(
-          "request(), Attach(), SetSpanAttribute() or Send() on a Call that was sent, or moved from",
+          "request(), Attach(), ReceiveInto(), SetSpanAttribute() or Send() on a Call that was sent, or "
+          "moved from",
           method_name_);
   }
 

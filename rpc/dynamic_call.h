@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/call.h"
 #include "hawser/rpc/channel.h"
@@ -59,7 +60,7 @@ class [[nodiscard]] PendingDynamicCall {
   PendingDynamicCall(PendingDynamicCall&&) noexcept = default;
   PendingDynamicCall& operator=(PendingDynamicCall&&) = delete;
   ~PendingDynamicCall() {
-    if (call_ && !taken_) call_.Cancel();
+    if (call_ && !taken_) call_.Drop();
   }
 
   // As PendingCall::Wait(), Then(), Forget() and Cancel(). Call one of the first three, once; a second one is
@@ -124,6 +125,10 @@ class [[nodiscard]] DynamicCall {
                       std::shared_ptr<const void> owner);
 
   // As those of Call.
+  void ReceiveInto(absl::Span<uint8_t> buffer) {
+    CheckUnsent();
+    call_.ReceiveInto(buffer);
+  }
   void SetSpanAttribute(absl::string_view key, const SpanValue& value) {
     CheckUnsent();
     call_.SetSpanAttribute(key, value);
@@ -136,7 +141,9 @@ class [[nodiscard]] DynamicCall {
   void CheckUnsent() const {
     if (!call_) [[unlikely]]
       internal::Misused(
-          "request(), Attach(), SetSpanAttribute() or Send() on a DynamicCall that was sent, or moved from",
+          "request(), Attach(), ReceiveInto(), SetSpanAttribute() or Send() on a DynamicCall that was sent, "
+          "or "
+          "moved from",
           method_name_);
   }
 

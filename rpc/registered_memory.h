@@ -57,8 +57,9 @@ struct MemoryRange {
 
 // Memory of the program's own that is registered with the device of a channel: Channel::Register() makes it.
 // While this object lives, operations of a RemoteMemory on any part of it are carried out in place: without a
-// copy, and without a registration each. (Over iWARP the device asks for one for each READ all the same.) It
-// serves all channels of the runtime that the channel uses, which by default are all over the same device.
+// copy, and without a registration each. Large results of calls land there (Call::ReceiveInto()). (Over iWARP
+// the device asks for one for each READ all the same.) It serves all channels of the runtime that the channel
+// uses, which by default are all over the same device.
 //
 // No peer reaches it, whatever the kind of grants: it is registered for this side's operations only. An
 // operation takes a range that lies in one RegisteredMemory as a whole. Ranges may be registered twice, and
@@ -82,13 +83,13 @@ class [[nodiscard]] RegisteredMemory {
   size_t size_bytes() const { return bytes_.size(); }
   absl::Span<uint8_t> bytes() const { return bytes_; }
 
-  // Deregisters it. Operations that are in flight on it go on, and this returns when the last one has ended:
-  // no NIC touches the memory any more. Cancel those that have no deadline first. Those that begin meanwhile,
-  // and later, copy, as of other memory of the program's. If the processor does not see it, those that begin
-  // meanwhile end with FailedPrecondition, and no later one may name it: nothing here knows of it any more,
-  // and the copy would be a SIGSEGV. FailedPrecondition: on a poller (in a handler or callback) while there
-  // is an operation, where it would wait for itself, and it stays registered; in a child after fork(); it was
-  // released, or moved from.
+  // Deregisters it. Operations that are in flight on it, and calls with ReceiveInto() there, go on, and this
+  // returns when the last one has ended: no NIC touches the memory any more. Cancel those that have no
+  // deadline first. Those that begin meanwhile, and later, copy, as of other memory of the program's. If the
+  // processor does not see it, those that begin meanwhile end with FailedPrecondition, and no later one may
+  // name it: nothing here knows of it any more, and the copy would be a SIGSEGV. FailedPrecondition: on a
+  // poller (in a handler or callback) while there is an operation, where it would wait for itself, and it
+  // stays registered; in a child after fork(); it was released, or moved from.
   absl::Status Release();
 
   // For the library.

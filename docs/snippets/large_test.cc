@@ -3,8 +3,10 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "docs/snippets/page_store.h"
+#include "hawser/rpc/registered_memory.h"
 #include "hawser/rpc/task.h"
 
 namespace pages {
@@ -59,6 +61,41 @@ TEST(LargeTest, APageIsKeptWhereItWasReceived) {
   EXPECT_EQ(Read(pages, 7), std::string(1 << 20, 'x'));
   ASSERT_TRUE(Write(pages, 8, "short").ok());
   EXPECT_EQ(Read(pages, 8), "short");
+}
+
+constexpr size_t kPageBytes = 1 << 20;
+
+absl::StatusOr<absl::Span<uint8_t>> ReadInto(const PagesStub& pages, hawser::RegisteredMemory& cache) {
+  // snippet: receive_into
+  auto call = pages.Read();
+  call.request().setNumber(7);
+  call.ReceiveInto(cache.bytes().first(kPageBytes));
+  const auto reply = call.Send().Wait();
+  if (!reply.ok()) return reply.status();
+  return reply->Land((*reply)->getPage());  // Where the page is: in `cache`, at its beginning.
+  // end of snippet
+}
+
+TEST(LargeTest, APageIsReadIntoMemoryOfTheCallers) {
+  KeptPages store;
+  hawser::Server server;
+  const auto channel = Connect(Serve(server, store));
+  PagesStub pages(channel);
+  std::vector<uint64_t> blocks(kPageBytes / 8);
+  auto* const begin = reinterpret_cast<uint8_t*>(blocks.data());
+  absl::StatusOr<hawser::RegisteredMemory> cache =
+      channel->Register({.address = begin, .length_bytes = kPageBytes});
+  ASSERT_TRUE(cache.ok());
+  ASSERT_TRUE(WriteLarge(channel, pages, kPageBytes).ok());
+  absl::StatusOr<absl::Span<uint8_t>> page = ReadInto(pages, *cache);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->data(), begin);
+  EXPECT_EQ(std::string(page->begin(), page->end()), std::string(kPageBytes, 'x'));
+  ASSERT_TRUE(Write(pages, 7, "short").ok());
+  page = ReadInto(pages, *cache);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->data(), begin);
+  EXPECT_EQ(std::string(page->begin(), page->end()), "short");
 }
 
 class Gateway : public PlainPages {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "hawser/rpc/wire/message_metadata.h"
 
 namespace hawser::internal {
@@ -45,7 +46,38 @@ uint16_t CallExtras::Intercept(const Interceptors& interceptors, const Method& m
   return 0;
 }
 
+absl::Status CallExtras::ReceiveInto(absl::Span<uint8_t> buffer, transport::Runtime& runtime) {
+  landing_.reset();
+  if (buffer.size() < sizeof(uint64_t)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ReceiveInto() was given ", buffer.size(), " bytes, and takes at least one word of 8"));
+  }
+  if (reinterpret_cast<uintptr_t>(buffer.data()) % sizeof(uint64_t) != 0) {
+    return absl::InvalidArgumentError("the memory of ReceiveInto() does not begin at a multiple of 8 bytes");
+  }
+  Landing landing;
+  landing.memory = {buffer.data(), buffer.size(), runtime.buffers().FindRegion(buffer.data(), buffer.size())};
+  if (landing.memory.lkey == 0) {
+    transport::UserRegions::Found found = runtime.user_regions().Find(buffer.data(), buffer.size());
+    if (!found.copyable.ok()) return found.copyable;
+    if (!found.use) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the ", buffer.size(),
+                       " bytes of ReceiveInto() are not registered as a whole with the device of this "
+                       "channel: see Channel::Register() and Channel::AllocateBuffer()"));
+    }
+    const transport::UserRegion& region = found.use.region();
+    if (absl::Status usable = region.Usable(); !usable.ok()) return usable;
+    landing.memory.lkey = region.lkey();
+    landing.memory.cpu_visible = region.range().cpu_visible;
+    landing.use = std::move(found.use);
+  }
+  landing_ = std::make_unique<Landing>(std::move(landing));
+  return absl::OkStatus();
+}
+
 void CallExtras::Drop() {
+  landing_.reset();
   scope_.reset();
   intercepted_.reset();
 }

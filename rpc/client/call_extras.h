@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
@@ -14,13 +15,16 @@
 #include "hawser/rpc/wire/interception.h"
 #include "hawser/rpc/wire/tracing.h"
 #include "hawser/tls/peer_identity.h"
+#include "hawser/transport/memory/user_regions.h"
 #include "hawser/transport/poller/poller.h"
+#include "hawser/transport/runtime.h"
 #include "hawser/transport/wire/message.h"
 
 namespace hawser::internal {
 
-// What few calls have: the scope of the handler that makes them, a trace, and interceptors. An UntypedCall
-// tests once, at each step of its life, whether it has any of these, and does without this class otherwise.
+// What few calls have: the scope of the handler that makes them, a trace, interceptors, and memory that a
+// large result lands in. An UntypedCall tests once, at each step of its life, whether it has any of these,
+// and does without this class otherwise.
 // Thread:   that of the caller until Send(), then the poller.
 // Lifetime: a part of the UntypedCall. Drop() empties it before the call is used again.
 class CallExtras {
@@ -57,6 +61,26 @@ class CallExtras {
   // That of the call, for its callback, or `none`.
   const TraceRef& TraceOr(const TraceRef& none) const { return intercepted() ? intercepted_->trace : none; }
 
+  // ---- Memory that a large result lands in.
+
+  // `buffer`, which is registered with the device of `runtime`. Not OK: it is not, or cannot be used.
+  [[gnu::cold]] absl::Status ReceiveInto(absl::Span<uint8_t> buffer, transport::Runtime& runtime);
+  bool lands() const { return landing_ != nullptr; }
+  // Null: there is none, or its device cannot use it any more.
+  const transport::Landing* landing() const {
+    return lands() && (!landing_->use || landing_->use.region().Usable().ok()) ? &landing_->memory : nullptr;
+  }
+  // That of `other`, which has the use of its region, for a carrier of that call.
+  void LandAs(const CallExtras& other) {
+    if (other.lands()) landing_ = std::make_unique<Landing>(Landing{other.landing_->memory, {}});
+  }
+  // The call has its result, `reply` or null, and the memory is the program's again.
+  void EndLanding(transport::IncomingMessage* reply) {
+    if (!lands()) return;
+    if (reply != nullptr) reply->SetLanding(landing_->memory);
+    landing_->use = {};
+  }
+
   [[gnu::cold]] void Drop();
 
  private:
@@ -69,6 +93,12 @@ class CallExtras {
     std::shared_ptr<SpanAttributes> attributes;  // Null: none was set.
   };
 
+  struct Landing {
+    transport::Landing memory;
+    transport::UserRegionUse use;  // Empty: it is memory of the pool.
+  };
+
+  std::unique_ptr<Landing> landing_;          // Null: no ReceiveInto().
   std::shared_ptr<CancelScope> scope_;        // Of CallOptions::For(), or null.
   std::unique_ptr<Intercepted> intercepted_;  // Null: the channel has no interceptors, and the call no trace.
 };

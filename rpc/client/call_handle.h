@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/trace.h"
@@ -81,9 +82,13 @@ class CallHandle {
   // Until Send().
   transport::OutgoingMessage& request() { return *call_->request; }
   void SetSpanAttribute(absl::string_view key, const SpanValue& value);
+  void ReceiveInto(absl::Span<uint8_t> buffer);
   void Send();
 
-  // Call one of Wait() and Then(), once, after Send().
+  // A result may land in memory of the caller's, which belongs to the call until the result is there.
+  bool lands() const;
+
+  // Call one of Wait() and Then(), once, after Send(). Wait(): CHECK on a poller, if lands().
   CallResult Wait();
   // `callback` runs in a turn of the thread that drives (Poller::MayCallOut()), never inside this call.
   void Then(Callback&& callback);
@@ -93,6 +98,8 @@ class CallHandle {
   void Unhook();
 
   void Cancel();
+  // Nothing asks for the result: cancels. If lands(), waits for the result. CHECK: that would be on a poller.
+  void Drop();
 
   // An alarm on the poller of the channel, not started. `callback`: see Alarm. nullptr: in a child after
   // fork().

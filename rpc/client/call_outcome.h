@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/state_machine.h"
 #include "hawser/rpc/client/call_handle.h"
 #include "hawser/rpc/client/call_state.h"
@@ -150,6 +151,18 @@ class CallOutcome {
   // deadline, and the caller has stopped waiting.
   absl::Status Wait(transport::Poller& poller, const CallTimeout& timeout, const char* method,
                     const std::string& peer_address);
+  // Likewise, until the result is there, however long `poller` is held: until then the response may be READ
+  // into the caller's memory. CHECK: it is not there, and this thread is on a poller.
+  template <typename Whose>
+  void WaitToTheEnd(transport::Poller& poller, Whose whose) {
+    if (is_there()) return;
+    HAWSER_CHECK(
+        !transport::Poller::ThisThreadHoldsOne(), whose(),
+        ", which has ReceiveInto(), was waited for, or destroyed, in a handler or a callback, where it "
+        "would wait for itself: keep it, and its memory, until its result is there");
+    done_.Reset();
+    if (Move(Handover::Event::kWait, whose) == Handover::State::kNeither) poller.WaitFor(done_);
+  }
 
  private:
   // From any thread. Returns the state before. Not inlined: most results are handed over by MoveAlone().

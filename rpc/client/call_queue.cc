@@ -19,6 +19,11 @@ constexpr int64_t kExpireEveryNs = 500'000;
 CallQueue::CallQueue(transport::Poller& poller, absl::AnyInvocable<void(UntypedCall&)> on_deadline)
     : poller_(poller), on_deadline_(std::move(on_deadline)), timer_([this] { OnTimer(); }) {}
 
+void CallQueue::PushBackWithoutDeadline(UntypedCall& call) {
+  Append(call);
+  call.heap_position_ = kNoDeadline;
+}
+
 void CallQueue::AddDeadline(UntypedCall& call) {
   if (call.deadline_ns_ == transport::kNever) {
     call.heap_position_ = kNoDeadline;

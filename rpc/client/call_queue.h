@@ -31,6 +31,8 @@ class CallQueue {
   const Count& size() const { return size_; }
   UntypedCall* front() const { return first_; }
   void PushBack(UntypedCall& call);
+  // The same, but its deadline is not looked at here.
+  void PushBackWithoutDeadline(UntypedCall& call);
   void Remove(UntypedCall& call);
   // Removes and returns the first one, which there is.
   UntypedCall& PopFront();
@@ -44,6 +46,13 @@ class CallQueue {
 
   static constexpr uint64_t kMinusOne = ~uint64_t{0};
 
+  void Append(UntypedCall& call) {
+    call.next_ = nullptr;
+    call.previous_ = last_;
+    (last_ != nullptr ? last_->next_ : first_) = &call;
+    last_ = &call;
+    size_.Add();
+  }
   // Notes the deadline of a call that is last in the list, and breaks their order or is the first to have
   // one.
   [[gnu::noinline]] void AddDeadline(UntypedCall& call);
@@ -66,11 +75,7 @@ class CallQueue {
 };
 
 inline void CallQueue::PushBack(UntypedCall& call) {
-  call.next_ = nullptr;
-  call.previous_ = last_;
-  (last_ != nullptr ? last_->next_ : first_) = &call;
-  last_ = &call;
-  size_.Add();
+  Append(call);
   const int64_t deadline_ns = call.deadline_ns_;
   if (in_order_ == 0 || deadline_ns < last_in_order_ns_ || deadline_ns == transport::kNever) [[unlikely]]
     return AddDeadline(call);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/rpc/client/call_sender.h"
@@ -9,16 +10,22 @@
 namespace hawser::internal {
 
 CarriedCalls::CarriedCalls(transport::Poller& poller)
-    : calls_(poller, [&poller](UntypedCall& call) {
-        EndWithoutCarrier(
-            call, absl::StatusCode::kDeadlineExceeded,
-            absl::StrCat("the deadline passed while another connection of the channel carried it",
-                         poller.WhyLate(call.deadline_ns_)));
-      }) {}
+    : calls_(poller,
+             [&poller](UntypedCall& call) {
+               EndWithoutCarrier(
+                   call, absl::StatusCode::kDeadlineExceeded,
+                   absl::StrCat("the deadline passed while another connection of the channel carried it",
+                                poller.WhyLate(call.deadline_ns_)));
+             }),
+      landing_(poller, nullptr) {}
 
 void CarriedCalls::Carry(UntypedCall& call, const std::shared_ptr<CallSender>& other) {
   call.Move(CallStage::Event::kCarry);
-  calls_.PushBack(call);
+  if (call.lands()) {
+    landing_.PushBackWithoutDeadline(call);
+  } else {
+    calls_.PushBack(call);
+  }
   UntypedCall* const carrier = other->calls().Get(other, other->poller().Held());
   Prepare(*carrier, call, *other);
   call.carrier_ = carrier;
@@ -31,6 +38,7 @@ void CarriedCalls::Prepare(UntypedCall& carrier, UntypedCall& call, CallSender& 
   carrier.request = std::move(call.request);
   carrier.wait_for_ready_ = call.wait_for_ready_;
   carrier.has_extras_ = true;
+  carrier.extras_.LandAs(call.extras_);
   carrier.carried_for_ = &call;
   carrier.stage_ = CallStage::State::kNew;
   carrier.cancelled_ = carrier.request_comes_back_ = false;
@@ -76,6 +84,11 @@ void CarriedCalls::GiveBack(UntypedCall& carrier) {
 
 void CarriedCalls::OnResult(UntypedCall& call, absl::StatusOr<transport::IncomingMessagePtr>&& result) {
   if (!DropCarrier(call)) return;
+  if (!result.ok() && call.lands() && call.sender_->closed()) {
+    const absl::Status& why = call.sender_->why_closed();  // It has cancelled the carrier.
+    call.was_sent_ = true;                                 // It may have been.
+    return call.End(call.errors().Error(why.code(), why.message()));
+  }
   if (!result.ok()) return call.End(std::move(result).status());
   call.outcome_.Set(*std::move(result));
   call.End(absl::OkStatus());
@@ -87,6 +100,7 @@ void CarriedCalls::TakeBack(UntypedCall& call, transport::OutgoingMessagePtr req
   call.request = std::move(request);
   call.was_sent_ = was_sent;
   call.resends_ = resends;
+  if (call.cancelled_) return call.EndSoon(call.errors().Cancelled());  // With ReceiveInto(): see End().
   call.sender_->Start(call);
 }
 
@@ -101,6 +115,7 @@ bool CarriedCalls::DropCarrier(UntypedCall& call) {
 }
 
 void CarriedCalls::End(UntypedCall& call, absl::StatusCode code, absl::string_view why) {
+  if (call.lands()) return call.carrier_->Cancel();  // Its end comes to OnResult(), or to TakeBack().
   Forget(call);
   EndWithoutCarrier(call, code, why);
 }
@@ -115,6 +130,15 @@ void CarriedCalls::EndWithoutCarrier(UntypedCall& call, absl::StatusCode code, a
 // One at a time: what a cancel runs on the poller of another connection may end the others.
 void CarriedCalls::EndAll(const absl::Status& why) {
   while (!calls_.empty()) End(*calls_.front(), why.code(), why.message());
+  std::vector<UntypedCall*> landing;
+  for (UntypedCall* call = landing_.front(); call != nullptr; call = call->next_) {
+    call->AddRef();
+    landing.push_back(call);
+  }
+  for (UntypedCall* const call : landing) {
+    if (call->stage_ == CallStage::State::kCarried) call->carrier_->Cancel();
+    call->Unref();
+  }
 }
 
 }  // namespace hawser::internal

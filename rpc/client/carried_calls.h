@@ -20,7 +20,8 @@ class CallSender;
 // the request of a call whose own has none that is ready, and passes on the result. To do so it has a call of
 // its own, the carrier, which takes over the request and what is needed to send it again. The call is in
 // kCarried meanwhile. A carrier keeps a reference to itself, and the call one to its carrier. What comes of a
-// carrier once its call has ended is dropped.
+// carrier once its call has ended is dropped. A call with ReceiveInto() ends with its carrier, never before
+// it: the response may be READ into the caller's memory until then.
 // Thread:   on the poller of the connection whose calls these are, unless said otherwise.
 // Lifetime: a part of that connection's ChannelCore, whose calls these are.
 class CarriedCalls {
@@ -29,8 +30,8 @@ class CarriedCalls {
 
   // `other` is ready, and sends the request of `call`.
   void Carry(UntypedCall& call, const std::shared_ptr<CallSender>& other);
-  void Forget(UntypedCall& call) { calls_.Remove(call); }
-  // `call` ends without its carrier's result.
+  void Forget(UntypedCall& call) { (call.lands() ? landing_ : calls_).Remove(call); }
+  // `call` ends without its carrier's result, or, if it lands(), cancels its carrier.
   void End(UntypedCall& call, absl::StatusCode code, absl::string_view why);
   void EndAll(const absl::Status& why);
 
@@ -55,6 +56,7 @@ class CarriedCalls {
   static void EndWithoutCarrier(UntypedCall& call, absl::StatusCode code, absl::string_view why);
 
   CallQueue calls_;
+  CallQueue landing_;  // Those that lands() is true of. Their carriers have the deadlines.
 };
 
 }  // namespace hawser::internal

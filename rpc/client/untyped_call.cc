@@ -67,7 +67,23 @@ const Method& CallHandle::method() const { return call().method(); }
 void CallHandle::SetSpanAttribute(absl::string_view key, const SpanValue& value) {
   call().extras_.SetSpanAttribute(key, value);
 }
+void CallHandle::ReceiveInto(absl::Span<uint8_t> buffer) {
+  UntypedCall& lands = call();
+  if (lands.parents_sender_ != nullptr || lands.in_child()) return;  // It never reaches a network.
+  lands.is_usual_ = false;
+  lands.has_extras_ = true;
+  lands.request->Refuse(lands.extras_.ReceiveInto(buffer, *lands.sender_->runtime()));
+}
+
+bool CallHandle::lands() const { return call().lands(); }
 void CallHandle::Cancel() { call().Cancel(); }
+
+void CallHandle::Drop() {
+  Cancel();
+  UntypedCall& dropped = call();
+  if (!dropped.lands() || dropped.in_child()) return;
+  dropped.outcome_.WaitToTheEnd(dropped.sender_->poller(), dropped.Whose());
+}
 
 void CallHandle::Then(Callback&& callback) {
   call().outcome_.set_callback(std::move(callback));
@@ -85,6 +101,10 @@ CallResult CallHandle::Wait() {
   if (call().parents_sender_ != nullptr) return {outcome.Take(), limits};
   if (call().in_child()) return {call().errors().InChild(), limits};
   const char* const method = call().method_.name;
+  if (call().lands()) {
+    outcome.WaitToTheEnd(sender.poller(), call().Whose());
+    return {outcome.Take(), limits};
+  }
   absl::Status given_up = transport::Poller::ThisThreadHoldsOne()
                               ? WaitMisplaced(method, sender.peer_address())
                               : outcome.Wait(sender.poller(), call().timeout_, method, sender.peer_address());
@@ -115,7 +135,7 @@ void CallAwaiter::ResumeWith(CallOutcome& outcome, const ReadLimits& limits) {
 
 void CallAwaiter::Abandon() {
   if (waiting_) call_.Unhook();
-  call_.Cancel();
+  call_.Drop();
 }
 
 // ---- UntypedCall, on the caller's thread
@@ -376,6 +396,7 @@ void UntypedCall::HandOver() {
     if (carried_for_ != nullptr) return sender_->OnCarrierEnd(*this);
     NoteEnd();
     extras_.End(*this, sender_->poller(), method_.name, outcome_.error());
+    extras_.EndLanding(outcome_.reply().get());
   } else {
     NoteEnd();
   }

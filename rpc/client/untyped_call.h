@@ -45,6 +45,9 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
   const Method& method() const { return method_; }
   void Send();
   void Cancel();
+  // As CallHandle::lands().
+  bool lands() const { return has_extras_ && extras_.lands(); }
+
   // For its scope (CancelScope::Add()).
   absl::AnyInvocable<void()> Canceller();
 
@@ -111,6 +114,7 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
   void OnRequestReturned(transport::OutgoingMessagePtr request) override;
   bool WantsRequestBack() override;
   bool WantsRequestBackAfter(const transport::IncomingMessage& error) override;
+  const transport::Landing* landing() const override { return has_extras_ ? extras_.landing() : nullptr; }
 
   // The fabric has returned its request.
   void SendAgain();

@@ -58,6 +58,7 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
   }
   void TearDown() override {
     channel_.reset();
+    buffer_ = Buffer();
     EXPECT_TRUE(Until([&] { return clients_.runtime.use_count() == 1; }));
   }
 
@@ -90,13 +91,38 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     server_.Run([&] { Hold(); });
     const int before = server_.requests;
     for (size_t i = 0; i < 2 * connections; ++i) {
-      calls.push_back(SendAct(channel_, 1, {.timeout = kLong}));
+      calls.push_back(into_.empty() || i < connections ? SendAct(channel_, 1, {.timeout = kLong})
+                                                       : SendActInto());
       const int sent = static_cast<int>(std::min(i + 1, connections));
       EXPECT_TRUE(Until([&] { return server_.requests == before + sent; }));
       if (i < connections) numbers.push_back(LastNumber());
     }
     EXPECT_EQ(std::set<int>(numbers.begin(), numbers.end()).size(), connections);
     return numbers;
+  }
+
+  Call SendActInto() {
+    auto call = probe::ProbeStub(channel_).Act({.timeout = into_timeout_});
+    call.ReceiveInto(into_);
+    return call.Send();
+  }
+  // The second connection carries the third of four calls, which has ReceiveInto().
+  void CarryWithMemory(std::vector<Call>& calls) {
+    ASSERT_NO_FATAL_FAILURE(Connect(2));
+    absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(64 << 10);
+    ASSERT_THAT(buffer.status(), IsOk());
+    buffer_ = *std::move(buffer);
+    into_ = {buffer_.data(), buffer_.size_bytes()};
+    const std::vector<int> numbers = FillSlots(2, calls);
+    Cut(numbers[0]);
+    ASSERT_TRUE(UntilOn(0, [&] { return core(1)->calls_in_use() == 3; }));
+  }
+  // The status of that call, once its carrier's poller runs. Before, there is none.
+  absl::Status EndWithCarrier(Call& call) {
+    const auto status = StatusOf(call);
+    for (int i = 0; i < 100; ++i) poller(0).PollOnce();
+    EXPECT_FALSE(status->has_value()) << "another poller may be writing to its memory";
+    return Until([&] { return status->has_value(); }) ? **status : absl::UnknownError("it has not ended");
   }
 
   // Makes two connections and calls. The first two have ended, and the second connection has no call any
@@ -147,6 +173,10 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     });
     ASSERT_FALSE(*ran);
   }
+
+  Buffer buffer_;
+  absl::Span<uint8_t> into_;  // Not empty: memory for the calls that wait for slots.
+  absl::Duration into_timeout_ = kLong;
 
  private:
   bool Drive(const std::vector<size_t>& numbers, const std::function<bool()>& condition) {
@@ -211,6 +241,57 @@ TEST_F(TwoPollersTest, ACallMayBeCancelledWhileTheChannelClosesAnotherThatIsCarr
   for (const size_t i : {1u, 3u}) {
     EXPECT_THAT(End(std::move(calls[i])), HasCode(absl::StatusCode::kCancelled)) << i;
   }
+}
+
+// ---- With ReceiveInto(): the response may be READ on the carrier's poller into the caller's memory.
+
+TEST_F(TwoPollersTest, ACancelledCallWithMemoryEndsWithItsCarrier) {
+  std::vector<Call> calls;
+  ASSERT_NO_FATAL_FAILURE(CarryWithMemory(calls));
+  calls[2].Cancel();
+  EXPECT_THAT(EndWithCarrier(calls[2]), HasCode(absl::StatusCode::kCancelled));
+}
+
+TEST_F(TwoPollersTest, AtItsDeadlineACallWithMemoryEndsWithItsCarrier) {
+  into_timeout_ = absl::Seconds(3);
+  std::vector<Call> calls;
+  ASSERT_NO_FATAL_FAILURE(CarryWithMemory(calls));
+  clients_.clock.Advance(into_timeout_ + absl::Seconds(1));
+  EXPECT_THAT(EndWithCarrier(calls[2]), HasCode(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(TwoPollersTest, WhenTheChannelIsClosedACallWithMemoryEndsWithItsCarrier) {
+  std::vector<Call> calls;
+  ASSERT_NO_FATAL_FAILURE(CarryWithMemory(calls));
+  channel_->Close();
+  const absl::Status status = EndWithCarrier(calls[2]);
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kCancelled));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the channel was closed"));
+}
+
+TEST_F(TwoPollersTest, TheResponseOfACarriedCallLandsInItsMemory) {
+  std::vector<Call> calls;
+  ASSERT_NO_FATAL_FAILURE(CarryWithMemory(calls));
+  std::optional<absl::StatusOr<Reply<probe::Probe::ActResults>>> reply;
+  calls[2].Then([&](auto result) { reply = std::move(result); });
+  const std::vector<uint8_t> part(into_.size(), 'x');
+  server_.Run([&] {
+    server_.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+      transport::OutgoingMessagePtr message = server_.poller().messages().NewOutgoing();
+      message->builder().initRoot<probe::Probe::ActResults>().setNumber(42);
+      message->AddSegment(part);
+      message->SetEnvelope(internal::Encode(internal::ResponseEnvelope{}));
+      EXPECT_THAT(client.connection->Respond(id, message), IsOk());
+    };
+  });
+  AnswerHeld();
+  ASSERT_TRUE(Until([&] { return reply.has_value(); }));
+  ASSERT_THAT(reply->status(), IsOk());
+  EXPECT_EQ((**reply)->getNumber(), 42u);
+  EXPECT_EQ((*reply)->landed().data(), into_.data());
+  EXPECT_EQ(std::vector<uint8_t>(into_.begin(), into_.end()), part);
+  reply.reset();
+  for (Call& call : calls) call.Cancel();
 }
 
 // As by a callback of the second connection.

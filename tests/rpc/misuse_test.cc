@@ -6,10 +6,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/synchronization/notification.h"
 #include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/first_of.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -27,8 +30,8 @@ class MisuseDeathTest : public testing::Test {
 };
 
 constexpr char kSent[] =
-    "request\\(\\), Attach\\(\\), SetSpanAttribute\\(\\) or Send\\(\\) on a Call that was sent, or moved "
-    "from.*Probe.act";
+    "request\\(\\), Attach\\(\\), ReceiveInto\\(\\), SetSpanAttribute\\(\\) or Send\\(\\) on a Call that "
+    "was sent, or moved from.*Probe.act";
 constexpr char kTaken[] = "twice on one PendingCall.*Probe.act";
 
 TEST_F(MisuseDeathTest, ACallIsSentOnce) {
@@ -38,6 +41,7 @@ TEST_F(MisuseDeathTest, ACallIsSentOnce) {
   EXPECT_DEATH(call.Attach(Buffer()), kSent);
   EXPECT_DEATH(call.request(), kSent);
   EXPECT_DEATH(call.SetSpanAttribute("key", 1), kSent);
+  EXPECT_DEATH(call.ReceiveInto({}), kSent);
 }
 
 TEST_F(MisuseDeathTest, ACallThatWasMovedFromIsNotSent) {
@@ -63,6 +67,44 @@ TEST_F(MisuseDeathTest, APendingCallThatWasMovedFromIsNotWaitedFor) {
   auto pending = SendAct(channel_, 1);
   auto moved = std::move(pending);
   EXPECT_DEATH((void)pending.Wait(), "twice on one PendingCall, or on one that was moved from");
+}
+
+// On a poller the call could not end, and its memory may be written to until then.
+TEST_F(MisuseDeathTest, ACallThatMayWriteToMemoryIsNotGivenUpOnAPoller) {
+  server_.probe.on_act = server_.held.Handler();
+  const absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  const auto send = [&] {
+    auto call = probe::ProbeStub(channel_).Act();
+    call.ReceiveInto({buffer->data(), buffer->size_bytes()});
+    return call.Send();
+  };
+  auto waited_for = send();
+  std::optional<PendingCall<probe::Probe::ActResults>> destroyed(send());
+  const auto on_poller = [&](absl::AnyInvocable<void()> code) {
+    absl::Notification done;
+    probe::ProbeStub(channel_).Echo().Send().Then([&](const auto&) {
+      code();
+      done.Notify();
+    });
+    done.WaitForNotification();
+  };
+  constexpr char kWaits[] =
+      "a call of .*Probe.act.*which has ReceiveInto\\(\\), was waited for, or destroyed, in";
+  EXPECT_DEATH(on_poller([&] { (void)waited_for.Wait(); }), kWaits);
+  EXPECT_DEATH(on_poller([&] { destroyed.reset(); }), kWaits);
+  for (int i = 0; i < 2; ++i) server_.held.Take().Finish();
+}
+
+TEST_F(MisuseDeathTest, ACallThatMayWriteToMemoryIsNotOneOfSeveral) {
+  const absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  auto call = probe::ProbeStub(channel_).Act();
+  call.ReceiveInto({buffer->data(), buffer->size_bytes()});
+  auto pending = call.Send();
+  FirstOf<probe::Probe::ActResults> first;
+  EXPECT_DEATH(first.Add(std::move(pending)),
+               "FirstOf::Add\\(\\) with a call that has ReceiveInto.*Probe.act");
 }
 
 TEST_F(MisuseDeathTest, ADeferredCallThatIsFinishedHasNoContext) {
