@@ -184,6 +184,9 @@ class ServerContext {
   // network of this caller. FailedPrecondition: `memory` is revoked; or this is the handler of a service that
   // a client offers.
   absl::Status Grant(const SharedMemory& memory, const GrantOptions& options, memory::Ticket::Builder ticket);
+  // The memory would be revoked at once.
+  absl::Status Grant(SharedMemory&& memory, const GrantOptions& options,
+                     memory::Ticket::Builder ticket) = delete;
 
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held

@@ -84,7 +84,8 @@ KnownHere KnownOf(const absl::Status& status) {
   } else if (absl::ConsumePrefix(&rest, kSent)) {
     known.sent = true;
   }
-  if (absl::ConsumePrefix(&rest, kBetween)) known.doing = std::string(rest);
+  if (known.sent.has_value() ? absl::ConsumePrefix(&rest, kBetween) : !rest.empty())
+    known.doing = std::string(rest);
   return known;
 }
 
@@ -94,8 +95,8 @@ void SetKnown(absl::Status& status, const KnownHere& known) {
     return;
   }
   const absl::string_view sent = !known.sent.has_value() ? "" : *known.sent ? kSent : kUnsent;
-  status.SetPayload(kCallUrl, absl::Cord(known.doing.has_value() ? absl::StrCat(sent, kBetween, *known.doing)
-                                                                 : std::string(sent)));
+  const absl::string_view between = known.sent.has_value() && known.doing.has_value() ? kBetween : "";
+  status.SetPayload(kCallUrl, absl::Cord(absl::StrCat(sent, between, known.doing.value_or(""))));
 }
 
 }  // namespace

@@ -27,8 +27,10 @@ std::string WhyRefused(bool ok, X509_STORE_CTX& verification, Side side, const S
     }
   }
   if (ok) return "";
-  const std::string who =
-      certificate == nullptr ? "" : absl::StrCat("its ", DescribeCertificate(*certificate), ": ");
+  const std::string who = certificate == nullptr
+                              ? ""
+                              : absl::StrCat(is_own ? "its " : "in the chain of its certificate, the ",
+                                             DescribeCertificate(*certificate), ": ");
   if (!too_many_names.empty()) return absl::StrCat(who, too_many_names);
   switch (const int error = X509_STORE_CTX_get_error(&verification)) {
     case X509_V_ERR_CERT_HAS_EXPIRED:

@@ -141,6 +141,14 @@ TEST(StatusTest, ADetailSaysWhatTheTextDoesNot) {
   absl::Status refused = absl::PermissionDeniedError("no such tenant");
   internal::SetWasSent(refused, false);
   EXPECT_THAT(Printed(refused), HasSubstr("type.hawser/call='unsent'"));
+  internal::KeepTextHere(refused, "looking for a tenant");
+  EXPECT_THAT(Printed(refused), HasSubstr("type.hawser/call='unsent, looking for a tenant'"));
+  EXPECT_FALSE(WasSent(refused));
+  absl::Status lost = absl::UnavailableError("READ of the memory of tcp://10.0.0.9:7470: lost");
+  internal::KeepTextHere(lost, "reaching the memory of a server");
+  EXPECT_THAT(Printed(lost), HasSubstr("type.hawser/call='reaching the memory of a server'"));
+  EXPECT_EQ(Cross(lost).message(),
+            "reaching the memory of a server: its server could not be reached, or was lost");
   absl::Status sent = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
                                           "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
   EXPECT_THAT(Printed(sent), Not(HasSubstr("type.hawser")));
