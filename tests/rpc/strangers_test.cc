@@ -281,7 +281,9 @@ TEST(StrangersTest, ARequestThatCrossesTheNewsOfTheDrainWasNotRun) {
   deferred.Finish();
   const auto answer = running.Take();
   EXPECT_THAT(answer.status(), IsOk());
-  if (answer.ok()) EXPECT_EQ(answer->code, absl::StatusCode::kOk);
+  if (answer.ok()) {
+    EXPECT_EQ(answer->code, absl::StatusCode::kOk);
+  }
   EXPECT_THAT(peer.WaitForClosed(), Not(IsOk()));
   shutdown.join();
 }

@@ -70,7 +70,7 @@ void Ending::Drain(bool awaits_first_message) {
 
 void Ending::AwaitLeave() {
   if (!port_.carries_traffic() || parts_.responder == nullptr || parts_.exchanges_in_flight() != 0) return;
-  // Requests that come meanwhile are refused, and give the peer no more time.
+  // Requests that come whole meanwhile are refused at once, and give the peer no more time.
   if (leave_timer_.is_set()) return;
   port_.poller().timers().Set(leave_timer_, After(port_.poller().now_ns(), kLeaves));
 }

@@ -66,7 +66,7 @@ class Ending {
   void LookForCause();
   bool CloseIfLastHasEnded();
   void OnViolation(Violation violation);
-  // Gives a client that has no call kLeaves from now on, while this side drains.
+  // While this side drains: gives a client that has no call kLeaves, from the first time on that it has none.
   void AwaitLeave();
   void OnLeaveTimer();
   // In kFlushing: sets the timer for the flush, or for the cause of the loss.

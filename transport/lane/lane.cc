@@ -202,6 +202,7 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
   // Those whose last pieces are posted may end well.
   for (LaneOperation* operation : waiting) {
     if (operation->posted_ > 0) --handle.in_flight;
+    operation->lane_ = nullptr;  // What the end of one cancels has ended.
   }
   if (has_grant) {
     CloseIfUnused(number, handle);
@@ -337,10 +338,9 @@ void Lane::Forget(LaneOperation& operation) {
     const auto at = std::find(queue.begin(), queue.end(), &operation);
     if (at != queue.end()) queue.erase(at);
   };
-  erase_from(ready_);
-  if (const auto found = handles_.find(operation.handle_); found != handles_.end()) {
-    erase_from(found->second->waiting);
-  }
+  const auto found = handles_.find(operation.handle_);
+  const bool waits = found != handles_.end() && found->second->stage == Stage::kOpening;
+  erase_from(waits ? found->second->waiting : ready_);
 }
 
 void Lane::Abort(LaneOperation& operation, const absl::Status& why) {

@@ -60,7 +60,8 @@ class Idle {
   bool sleeps_at_once() const { return mode_ == PollingMode::kSleep; }
   // The thread waited for another one that held the poller.
   void OnHeld() { yielded_ = false; }
-  // The thread sleeps now. `now_ns`: the time of this call if wants_time(), else any.
+  // The thread sleeps now. `now_ns`: the time that After() had, or of this call where that was not called, if
+  // wants_time(); else any.
   void OnSleep(int64_t now_ns) {
     sleeps_.Add();
     if (mode_ != PollingMode::kAdaptive) return;
