@@ -117,9 +117,10 @@ class FirstOf;
 //
 // The memory of Call::ReceiveInto() belongs to the call until its result is there, and is the caller's again
 // then, whatever the result is: Wait() has returned, the callback runs, the coroutine is resumed. So the
-// destructor of this, and of a coroutine that awaits it, waits for the result of such a call after it has
-// cancelled it. In a handler or a callback either would wait for itself, and is a CHECK, if the result is not
-// there.
+// destructor of this waits for the result of such a call after it has cancelled it. In a handler or a
+// callback it would wait for itself, and is a CHECK, if the result is not there. The same holds for a
+// coroutine that awaits such a call: it cannot be destroyed there before it is resumed, nor anywhere while
+// another thread drives the poller. Let it end instead.
 template <typename Results>
 class [[nodiscard]] PendingCall {
  public:
@@ -282,19 +283,21 @@ class [[nodiscard]] Call {
   // Over TCP the bytes go from the socket to `buffer`.
   //
   // From Send() until the result is there `buffer` belongs to the call: the caller neither reads nor writes
-  // it, nor gives it to another call or operation. Then no NIC touches it any more, however the call ended;
-  // after an error its bytes are unspecified. A READ that was posted cannot be revoked. So a call whose
-  // deadline passes, or that is cancelled, while its response is being READ ends when the READs that were
-  // posted have completed, usually within a millisecond; and if the server does not answer these for
-  // `keepalive_interval` and `keepalive_timeout` together (ConnectionOptions; 15 s by default), the
-  // connection is ended, at the cost of the other calls on it. A call whose connection is lost while its
-  // response is being READ ends once the NIC has let go of everything, which takes milliseconds, or 35 s of a
-  // NIC that is stuck.
+  // it, nor gives it to another call or operation, nor destroys the Buffer that it is of, whose memory would
+  // go to another message. Then no NIC touches it any more, however the call ended; after an error its bytes
+  // are unspecified. A READ that was posted cannot be revoked. So a call whose deadline passes, or that is
+  // cancelled, while its response is being READ ends when the READs that were posted have completed, usually
+  // within a millisecond; and if the server does not answer these for `keepalive_interval` and
+  // `keepalive_timeout` together (ConnectionOptions; 15 s by default), the connection is ended, at the cost
+  // of the other calls on it; without pings that time is `keepalive_timeout`, and while the server is known
+  // to be busy it begins anew. A call whose connection is lost while its response is being READ ends with
+  // Unavailable, also if it was cancelled meanwhile, once the NIC has let go of everything, which takes
+  // milliseconds, or 35 s of a NIC that is stuck.
   //
   // The call ends with InvalidArgument if `buffer` is less than 8 bytes, not aligned, or not registered as a
   // whole with the device of the channel, or not any more; with FailedPrecondition if the device cannot use
-  // its RegisteredMemory any more (see the guide). A second ReceiveInto() takes the place of the first. Such
-  // a call cannot be given to FirstOf, which is a CHECK. CHECK: as request().
+  // its RegisteredMemory any more (see the guide). A second ReceiveInto() takes the place of the first,
+  // unless that was refused. Such a call cannot be given to FirstOf, which is a CHECK. CHECK: as request().
   void ReceiveInto(absl::Span<uint8_t> buffer) {
     CheckUnsent();
     call_.ReceiveInto(buffer);

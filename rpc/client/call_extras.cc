@@ -70,6 +70,7 @@ absl::Status CallExtras::ReceiveInto(absl::Span<uint8_t> buffer, transport::Runt
     if (absl::Status usable = region.Usable(); !usable.ok()) return usable;
     landing.memory.lkey = region.lkey();
     landing.memory.cpu_visible = region.range().cpu_visible;
+    landing.region = &region;
     landing.use = std::move(found.use);
   }
   landing_ = std::make_unique<Landing>(std::move(landing));

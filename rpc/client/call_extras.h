@@ -68,11 +68,13 @@ class CallExtras {
   bool lands() const { return landing_ != nullptr; }
   // Null: there is none, or its device cannot use it any more.
   const transport::Landing* landing() const {
-    return lands() && (!landing_->use || landing_->use.region().Usable().ok()) ? &landing_->memory : nullptr;
+    return lands() && (landing_->region == nullptr || landing_->region->Usable().ok()) ? &landing_->memory
+                                                                                       : nullptr;
   }
   // That of `other`, which has the use of its region, for a carrier of that call.
   void LandAs(const CallExtras& other) {
-    if (other.lands()) landing_ = std::make_unique<Landing>(Landing{other.landing_->memory, {}});
+    if (other.lands())
+      landing_ = std::make_unique<Landing>(Landing{other.landing_->memory, other.landing_->region, {}});
   }
   // The call has its result, `reply` or null, and the memory is the program's again.
   void EndLanding(transport::IncomingMessage* reply) {
@@ -95,7 +97,8 @@ class CallExtras {
 
   struct Landing {
     transport::Landing memory;
-    transport::UserRegionUse use;  // Empty: it is memory of the pool.
+    const transport::UserRegion* region = nullptr;  // Null: it is memory of the pool.
+    transport::UserRegionUse use;                   // Of the region; empty in a carrier.
   };
 
   std::unique_ptr<Landing> landing_;          // Null: no ReceiveInto().

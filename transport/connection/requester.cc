@@ -13,6 +13,24 @@ namespace {
 // it first.
 constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
 
+// How long READs into a landing may take after the end of their call: as long as a READ may stand still at
+// all. Without pings only an answer is waited for.
+absl::Duration LandingLimit(const ConnectionOptions& options) {
+  const bool pings = options.keepalive_interval != absl::InfiniteDuration();
+  return (pings ? options.keepalive_interval : absl::ZeroDuration()) + options.keepalive_timeout;
+}
+
+// Though that is over, since `late`: this process did not look for so long that the READs may be here, or the
+// peer is known to live, and Keepalive bounds how long it may be busy.
+bool MayStillLand(const Port& port, absl::Duration late) {
+  return late > port.options().keepalive_timeout / 4 || !port.peer_is_busy().empty();
+}
+
+std::string NotLanded(absl::string_view call, absl::Duration limit) {
+  return absl::StrCat("answers, but for ", absl::FormatDuration(limit), " after the end of ", call,
+                      " READs into its memory have not completed");
+}
+
 }  // namespace
 
 Requester::Requester(const ExchangeParts& parts, uint32_t slots, bool with_credits)
@@ -131,8 +149,7 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
 // pair, of which the other calls would be victims.
 void Requester::GiveUpLanding(Slot& slot, const absl::Status& why) {
   slot.landing_end = why;
-  const ConnectionOptions& options = port_.options();
-  slot.deadline_ns = After(port_.poller().now_ns(), options.keepalive_interval + options.keepalive_timeout);
+  slot.deadline_ns = After(port_.poller().now_ns(), LandingLimit(port_.options()));
   Move(slot, Event::kGiveUp);
   if (inbounds_.Stop(slot.response)) return OnStopped(slot.number);
   if (slot.deadline_ns != kNever &&
@@ -236,13 +253,13 @@ void Requester::OnDeadlineTimer() {
   int64_t next_ns = kNever;
   for (Slot& slot : slots_) {
     if (slot.handler == nullptr || slot.deadline_ns == kNever) continue;
+    if (!slot.landing_end.ok() && now_ns >= slot.deadline_ns) [[unlikely]] {
+      const absl::Duration limit = LandingLimit(port_.options());
+      if (!MayStillLand(port_, absl::Nanoseconds(now_ns - slot.deadline_ns)))
+        return port_.Fail(absl::StatusCode::kUnavailable, NotLanded(slot.handler->name(), limit));
+      slot.deadline_ns = After(now_ns, limit);
+    }
     if (slot.deadline_ns <= now_ns) {
-      if (!slot.landing_end.ok()) [[unlikely]] {
-        return port_.Fail(
-            absl::StatusCode::kUnavailable,
-            absl::StrCat("answers, but for keepalive_interval and keepalive_timeout after the end of ",
-                         slot.handler->name(), " READs into its memory have not completed"));
-      }
       if (slot.state == State::kWaiting && !slot.peer_knows_deadline) {
         slot.owes_cancel = true;
         ++owing_;
