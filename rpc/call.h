@@ -72,11 +72,11 @@ class Reply {
   MetadataView metadata() const&& = delete;
 
   // The part of the memory of Call::ReceiveInto() that one segment of the response was READ into, from its
-  // beginning on. Empty: none was, since the response was small or came along in another way, none of its
-  // large segments fits, or the call has no ReceiveInto(). A value that the server attached
-  // (ServerContext::Attach()) is a segment, filled up to a multiple of 8 bytes; of several the longest that
-  // fits lands. The Readers refer to it there: it stays as it is until they are not used any more. If the
-  // processor does not see the memory, a Reader that leads there throws, as of a malformed message.
+  // beginning on. Empty: nothing landed: the response was small, none of its large segments fits, or the call
+  // has no ReceiveInto(). A value that the server attached (ServerContext::Attach()) is a segment, filled up
+  // to a multiple of 8 bytes; of several the longest that fits lands. The Readers refer to it there: it stays
+  // as it is until they are not used any more. If the processor does not see the memory, a Reader that leads
+  // there throws, as of a malformed message.
   absl::Span<const uint8_t> landed() const { return message_->landed(); }
 
   // `value`, a Data or the bytes of a Text that the Readers gave, in the memory of Call::ReceiveInto(): where
@@ -290,14 +290,15 @@ class [[nodiscard]] Call {
   // within a millisecond; and if the server does not answer these for `keepalive_interval` and
   // `keepalive_timeout` together (ConnectionOptions; 15 s by default), the connection is ended, at the cost
   // of the other calls on it; without pings that time is `keepalive_timeout`, and while the server is known
-  // to be busy it begins anew. A call whose connection is lost while its response is being READ ends with
-  // Unavailable, also if it was cancelled meanwhile, once the NIC has let go of everything, which takes
-  // milliseconds, or 35 s of a NIC that is stuck.
+  // to be busy it begins anew. If the connection is lost while the response is being READ, the call ends with
+  // Unavailable, once the NIC no longer uses the memory: after milliseconds, or after 35 s if the NIC is
+  // stuck. A call that was cancelled, or whose deadline had passed, before the loss keeps that reason.
   //
   // The call ends with InvalidArgument if `buffer` is less than 8 bytes, not aligned, or not registered as a
   // whole with the device of the channel, or not any more; with FailedPrecondition if the device cannot use
-  // its RegisteredMemory any more (see the guide). A second ReceiveInto() takes the place of the first,
-  // unless that was refused. Such a call cannot be given to FirstOf, which is a CHECK. CHECK: as request().
+  // its RegisteredMemory any more (see the guide), or the processor does not see that and it is being
+  // released. A second ReceiveInto() takes the place of the first, unless that was refused. Such a call
+  // cannot be given to FirstOf, which is a CHECK. CHECK: as request().
   void ReceiveInto(absl::Span<uint8_t> buffer) {
     CheckUnsent();
     call_.ReceiveInto(buffer);

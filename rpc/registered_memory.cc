@@ -68,8 +68,8 @@ void RegisteredMemory::End() {
   }
   HAWSER_CHECK(
       runtime_->user_regions().Release(region_, !transport::Poller::ThisThreadHoldsOne()),
-      "a RegisteredMemory was destroyed in a handler or a callback while an operation uses it, where "
-      "it would wait for itself");
+      "a RegisteredMemory was destroyed in a handler or a callback while an operation or a call uses "
+      "it, where it would wait for itself");
   region_ = nullptr;
 }
 

@@ -57,9 +57,9 @@ struct MemoryRange {
 
 // Memory of the program's own that is registered with the device of a channel: Channel::Register() makes it.
 // While this object lives, operations of a RemoteMemory on any part of it are carried out in place: without a
-// copy, and without a registration each. Large results of calls land there (Call::ReceiveInto()). (Over iWARP
-// the device asks for one for each READ all the same.) It serves all channels of the runtime that the channel
-// uses, which by default are all over the same device.
+// copy, and without a registration each. (Over iWARP the device asks for one for each READ all the same.)
+// Large results of calls land there (Call::ReceiveInto()). It serves all channels of the runtime that the
+// channel uses, which by default are all over the same device.
 //
 // No peer reaches it, whatever the kind of grants: it is registered for this side's operations only. An
 // operation takes a range that lies in one RegisteredMemory as a whole. Ranges may be registered twice, and
@@ -71,7 +71,7 @@ struct MemoryRange {
 //           pages, which hold nothing that the child needs.
 // Lifetime: may outlive the channel. The destructor waits, as Release() does, so that the program may free
 //           the memory then; on a poller (a handler or a callback) it would wait for itself if an operation
-//           is in flight on the memory, which is a CHECK.
+//           or a call uses the memory, which is a CHECK.
 class [[nodiscard]] RegisteredMemory {
  public:
   RegisteredMemory(RegisteredMemory&& other) noexcept;
@@ -85,11 +85,12 @@ class [[nodiscard]] RegisteredMemory {
 
   // Deregisters it. Operations that are in flight on it, and calls with ReceiveInto() there, go on, and this
   // returns when the last one has ended: no NIC touches the memory any more. Cancel those that have no
-  // deadline first. Those that begin meanwhile, and later, copy, as of other memory of the program's. If the
-  // processor does not see it, those that begin meanwhile end with FailedPrecondition, and no later one may
-  // name it: nothing here knows of it any more, and the copy would be a SIGSEGV. FailedPrecondition: on a
-  // poller (in a handler or callback) while there is an operation, where it would wait for itself, and it
-  // stays registered; in a child after fork(); it was released, or moved from.
+  // deadline first. Operations that begin meanwhile, and later, copy, as with other memory of the program's;
+  // calls with ReceiveInto() there end with InvalidArgument. If the processor does not see the memory,
+  // operations and calls that begin meanwhile end with FailedPrecondition, and no later one may name it:
+  // nothing here knows of it any more, and the copy would be a SIGSEGV. FailedPrecondition: on a poller (in a
+  // handler or callback) while an operation or a call uses it, where it would wait for itself, and it stays
+  // registered; in a child after fork(); it was released, or moved from.
   absl::Status Release();
 
   // For the library.

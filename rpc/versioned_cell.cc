@@ -55,7 +55,7 @@ VersionedCell::VersionedCell(absl::Span<uint8_t> memory)
                    memory.size() % kWordBytes == 0 && words_.size() >= kOtherWords,
                "a VersionedCell of ", memory.size(), " bytes at ",
                absl::Hex(reinterpret_cast<uintptr_t>(memory.data())),
-               ": it begins at a multiple of 8, and has CellBytes() of some size");
+               ": it must begin at a multiple of 8, and have the CellBytes() of some size");
 }
 
 // Released: a reader that has this word, and acquires it, sees what was written before.

@@ -19,7 +19,7 @@ absl::Status Nothing() {
 FirstResult::FirstResult() { result_.message = Nothing(); }
 
 void FirstResult::Add(CallHandle& call) {
-  // A call that is not the first goes on unseen, so nobody would know when its memory is free.
+  // The results after the first are dropped, so nothing would tell the caller when their memory is free.
   if (call.lands()) Misused("FirstOf::Add() with a call that has ReceiveInto()", call.method().name);
   {
     absl::MutexLock lock(&mutex_);

@@ -34,7 +34,7 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
   }
   if (length == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a grant of no bytes, at offset ", offset, " of a memory of ", size));
+        absl::StrCat("a grant of no bytes, at offset ", offset, " of a memory of ", size, " bytes"));
   }
   if (length > transport::kLaneBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("a grant of ", length, " bytes: 1 to ",

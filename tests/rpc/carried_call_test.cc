@@ -91,8 +91,8 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     server_.Run([&] { Hold(); });
     const int before = server_.requests;
     for (size_t i = 0; i < 2 * connections; ++i) {
-      calls.push_back(into_.empty() || i < connections ? SendAct(channel_, 1, {.timeout = kLong})
-                                                       : SendActInto());
+      calls.push_back(i == connections && !into_.empty() ? SendActInto()
+                                                         : SendAct(channel_, 1, {.timeout = kLong}));
       const int sent = static_cast<int>(std::min(i + 1, connections));
       EXPECT_TRUE(Until([&] { return server_.requests == before + sent; }));
       if (i < connections) numbers.push_back(LastNumber());
@@ -115,7 +115,11 @@ class TwoPollersTest : public FakeServerTest<TwoPollers> {
     into_ = {buffer_.data(), buffer_.size_bytes()};
     const std::vector<int> numbers = FillSlots(2, calls);
     Cut(numbers[0]);
-    ASSERT_TRUE(UntilOn(0, [&] { return core(1)->calls_in_use() == 3; }));
+    const bool carried = UntilOn(0, [&] { return core(1)->calls_in_use() == 3; });
+    if (!carried) {
+      for (Call& call : calls) call.Forget();  // Its destructor would wait for a poller that nothing drives.
+    }
+    ASSERT_TRUE(carried);
   }
   // The status of that call, once its carrier's poller runs. Before, there is none.
   absl::Status EndWithCarrier(Call& call) {
@@ -272,11 +276,11 @@ TEST_F(TwoPollersTest, WhenTheChannelIsClosedACallWithMemoryEndsWithItsCarrier) 
 TEST_F(TwoPollersTest, TheResponseOfACarriedCallLandsInItsMemory) {
   std::vector<Call> calls;
   ASSERT_NO_FATAL_FAILURE(CarryWithMemory(calls));
-  std::optional<absl::StatusOr<Reply<probe::Probe::ActResults>>> reply;
-  calls[2].Then([&](auto result) { reply = std::move(result); });
+  const auto reply = std::make_shared<std::optional<absl::StatusOr<Reply<probe::Probe::ActResults>>>>();
+  calls[2].Then([reply](auto result) { *reply = std::move(result); });
   const std::vector<uint8_t> part(into_.size(), 'x');
   server_.Run([&] {
-    server_.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    server_.on_request = [this, part](FakeServer::Client& client, transport::ExchangeId id) {
       transport::OutgoingMessagePtr message = server_.poller().messages().NewOutgoing();
       message->builder().initRoot<probe::Probe::ActResults>().setNumber(42);
       message->AddSegment(part);
@@ -285,12 +289,13 @@ TEST_F(TwoPollersTest, TheResponseOfACarriedCallLandsInItsMemory) {
     };
   });
   AnswerHeld();
-  ASSERT_TRUE(Until([&] { return reply.has_value(); }));
-  ASSERT_THAT(reply->status(), IsOk());
-  EXPECT_EQ((**reply)->getNumber(), 42u);
-  EXPECT_EQ((*reply)->landed().data(), into_.data());
+  ASSERT_TRUE(Until([&] { return reply->has_value(); }));
+  const auto& answer = **reply;
+  ASSERT_THAT(answer.status(), IsOk());
+  EXPECT_EQ((*answer)->getNumber(), 42u);
+  EXPECT_EQ(answer->landed().data(), into_.data());
   EXPECT_EQ(std::vector<uint8_t>(into_.begin(), into_.end()), part);
-  reply.reset();
+  reply->reset();
   for (Call& call : calls) call.Cancel();
 }
 

@@ -409,6 +409,10 @@ class HeldReadsTest : public ::testing::Test {
     service_.value = ValueOf(kBytes);
   }
   ~HeldReadsTest() override {
+    // Also after an assertion has failed: the memory waits for its call.
+    fabric_->counts(0).hold_reads = false;
+    fabric_->KeepBackFlushes(false);
+    EXPECT_TRUE(!call_.has_value() || Until([&] { return status_.has_value(); }));
     call_.reset();
     memory_.reset();
     channel_.reset();
@@ -530,9 +534,10 @@ TEST(ReceiveIntoWaitTest, WaitReturnsWhenThePollerIsFreeHoweverLateThatIs) {
   const absl::StatusOr<Buffer> buffer = channel->AllocateBuffer(4096);
   ASSERT_THAT(buffer.status(), IsOk());
   std::atomic<bool> is_free{false};
-  absl::Notification holds;
+  absl::Notification holds, sent;
   probe::ProbeStub(channel).Act().Send().Then([&](const auto&) {
     holds.Notify();
+    sent.WaitForNotification();  // The deadline counts from Send().
     // Beyond the deadline of the call and what Wait() adds to it.
     const absl::Time until = absl::Now() + 10 * kExpires;
     Eventually([&] { return absl::Now() > until; });
@@ -541,7 +546,9 @@ TEST(ReceiveIntoWaitTest, WaitReturnsWhenThePollerIsFreeHoweverLateThatIs) {
   holds.WaitForNotification();
   auto call = probe::ProbeStub(channel).Echo({.timeout = kExpires});
   call.ReceiveInto({buffer->data(), buffer->size_bytes()});
-  EXPECT_THAT(call.Send().Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  auto pending = call.Send();
+  sent.Notify();
+  EXPECT_THAT(pending.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(is_free) << "the memory may be in use yet";
 }
 

@@ -301,7 +301,7 @@ TEST(VersionedCellDeathTest, MemoryThatIsNoCellAndAValueThatIsTooLarge) {
   EXPECT_DEATH(VersionedCell(memory.bytes().subspan(1, 16)), "a VersionedCell of 16 bytes at");
   EXPECT_DEATH(VersionedCell(memory.bytes().first(8)), "a VersionedCell of 8 bytes at");
   EXPECT_DEATH(VersionedCell(memory.bytes().first(17)),
-               "a VersionedCell of 17 bytes at .*: it begins at a multiple of 8");
+               "a VersionedCell of 17 bytes at .*: it must begin at a multiple of 8");
   EXPECT_DEATH(VersionedCell(memory.bytes()).Write(Value(7)), "7 bytes into a VersionedCell for 6");
 }
 

@@ -5,5 +5,5 @@
 const std::vector<uint64_t> kOnceFailed = {};
 
 int main(int argc, char** argv) {
-  return hawser::sim::SeedsMain(argc, argv, hawser::sim::RunExchangeWorld, kOnceFailed);
+  return hawser::sim::SeedsMain(argc, argv, hawser::sim::RunExchangeWorld, kOnceFailed, /*lands=*/true);
 }

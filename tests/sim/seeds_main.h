@@ -16,8 +16,10 @@ using RunWorld = std::function<WorldResult(const WorldOptions& options)>;
 //   --seed=N --trace_svg=FILE      one world, with its events as a picture
 // It runs `once_failed` first: seeds that have found a bug before. In a test with N shards, each runs every
 // N-th seed, and the first of them `once_failed`. Returns the exit status: 1 if a rule was broken, 2 for a
-// wrong flag or a file that cannot be written.
-int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint64_t>& once_failed);
+// wrong flag or a file that cannot be written. `lands`: the worlds have calls whose responses land in memory
+// of the program; 1 also if of 50 seeds none has landed any, since then they show nothing of that.
+int SeedsMain(int argc, char** argv, const RunWorld& run, const std::vector<uint64_t>& once_failed,
+              bool lands = false);
 
 }  // namespace hawser::sim
 

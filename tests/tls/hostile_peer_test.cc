@@ -608,7 +608,7 @@ TEST_F(TlsPeerTest, FramesThatCameWithTheGreetingAreRead) {
 }
 
 TEST_F(TlsPeerTest, RequestsForNewKeysThatAreNotReadEndOneConnection) {
-  // A busy machine needs its time until both sockets are full of answers.
+  // On a busy machine it takes long until both sockets are full of answers.
   NewWorld({.unacknowledged_timeout = 10 * kPatience, .send_buffer_bytes = 16 * 1024});
   Endpoint& b = world_->NewEndpoint(1);
   std::unique_ptr<RawPeer> raw = BecomePeerOf(b);

@@ -66,7 +66,8 @@ class Ending {
   void LookForCause();
   bool CloseIfLastHasEnded();
   void OnViolation(Violation violation);
-  // While this side drains: gives a client that has no call kLeaves, from the first time on that it has none.
+  // While this side drains: a client without a call has kLeaves to leave, from the first time that it has
+  // none.
   void AwaitLeave();
   void OnLeaveTimer();
   // In kFlushing: sets the timer for the flush, or for the cause of the loss.

@@ -20,15 +20,15 @@ absl::Duration LandingLimit(const ConnectionOptions& options) {
   return (pings ? options.keepalive_interval : absl::ZeroDuration()) + options.keepalive_timeout;
 }
 
-// Though that is over, since `late`: this process did not look for so long that the READs may be here, or the
-// peer is known to live, and Keepalive bounds how long it may be busy.
+// Whether to wait once more, though the limit has passed, by `late`. If this process looks so late, the READs
+// may have completed unseen. If the peer is busy, Keepalive bounds how long.
 bool MayStillLand(const Port& port, absl::Duration late) {
   return late > port.options().keepalive_timeout / 4 || !port.peer_is_busy().empty();
 }
 
 std::string NotLanded(absl::string_view call, absl::Duration limit) {
-  return absl::StrCat("answers, but for ", absl::FormatDuration(limit), " after the end of ", call,
-                      " READs into its memory have not completed");
+  return absl::StrCat("answers, but READs into the memory of ", call, " have not completed within ",
+                      absl::FormatDuration(limit), " of its end");
 }
 
 }  // namespace
@@ -145,8 +145,8 @@ void Requester::GiveUp(Slot& slot, const absl::Status& why) {
   handler->OnResponse(why);
 }
 
-// What is not posted stays so, and the rest has to complete: nothing revokes a READ but the end of the queue
-// pair, of which the other calls would be victims.
+// Posts no more READs, and waits for those that are posted. Only the end of the queue pair revokes a READ,
+// and it would fail the other calls.
 void Requester::GiveUpLanding(Slot& slot, const absl::Status& why) {
   slot.landing_end = why;
   slot.deadline_ns = After(port_.poller().now_ns(), LandingLimit(port_.options()));

@@ -202,7 +202,7 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
   // Those whose last pieces are posted may end well.
   for (LaneOperation* operation : waiting) {
     if (operation->posted_ > 0) --handle.in_flight;
-    operation->lane_ = nullptr;  // What the end of one cancels has ended.
+    operation->lane_ = nullptr;  // OnEnd() of one may cancel another, which has ended then.
   }
   if (has_grant) {
     CloseIfUnused(number, handle);

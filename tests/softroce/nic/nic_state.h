@@ -168,9 +168,9 @@ class NicLibrary::State {
   // Takes what the device has completed, and chooses when it arrives.
   void Pull(Cq& cq);
   void Delay(Cq& cq, const ibv_wc& wc);
-  // What succeeded on a queue pair before the peer disconnected is there before the event of that: on iWARP
-  // both come in one TCP stream, elsewhere the peer disconnects after the acknowledgement, by packets that
-  // two kernels handle, and by then a NIC has written the completion.
+  // What succeeded on a queue pair before the peer disconnected arrives before that event. On iWARP both come
+  // in one TCP stream. Elsewhere this is an assumption: the event passes two kernels, the completion only the
+  // NIC; rdma_get_cm_event(3) does not promise it.
   void ArriveNow(uint32_t qp_num);
   // When the next event of an armed completion queue is due.
   int64_t NextEvent(const Cq& cq) const;
