@@ -136,7 +136,7 @@ void CarriedCalls::EndAll(const absl::Status& why) {
     landing.push_back(call);
   }
   for (UntypedCall* const call : landing) {
-    if (call->stage_ == CallStage::State::kCarried) call->carrier_->Cancel();
+    if (call->stage_ == CallStage::State::kCarried) End(*call, why.code(), why.message());
     call->Unref();
   }
 }

@@ -64,7 +64,7 @@ class Requester final : Inbound::Owner {
   // The connection has failed: every handler that still waits ends with `why`, but for those whose landing
   // the fabric may still write to.
   void FailAll(const absl::Status& why);
-  // Of such a one.
+  // Whether there are such handlers.
   bool has_landings() const;
   // After FailAll(): the queue pair is destroyed, and they end, too.
   void EndLandings();

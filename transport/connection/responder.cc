@@ -1,7 +1,6 @@
 #include "hawser/transport/connection/responder.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,8 +44,9 @@ Responder::Slot* Responder::FailForSlot(uint16_t index, uint32_t generation) {
 }
 
 void Responder::EndForSlot(uint16_t index) const {
-  HAWSER_CHECK(false, "slot ", index, " of ", slots_.size(), " was never used, connection to ", port_.peer());
-  std::abort();
+  hawser::internal::CheckFailed(
+      __FILE__, __LINE__, "found != nullptr",
+      absl::StrCat("slot ", index, " of ", slots_.size(), ", connection to ", port_.peer()));
 }
 
 void Responder::FailForCredits(const absl::Status& why) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +12,8 @@
 namespace hawser::fabric {
 
 void TcpReceiveQueue::EndForWithdrawn() {
-  HAWSER_CHECK(false, "a receive was withdrawn by a handler that did not take a SEND");
-  std::abort();
+  hawser::internal::CheckFailed(__FILE__, __LINE__, "filled_ < posted_",
+                                "a receive was withdrawn by a handler that did not take a SEND");
 }
 
 TcpReceiveQueue::TcpReceiveQueue(const QueuePairOptions& options, uint32_t qp_num)
