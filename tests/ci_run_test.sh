@@ -105,12 +105,25 @@ check 'and is not called flaky' lacks "$output" 'FLAKY'
 check 'and the other stages run' is "$(grep '^test ' <<<"$calls" | grep -vc -e --runs_per_test)" "$stages"
 
 for sign in 'WARNING: ThreadSanitizer: data race' '==7== Invalid read of size 8' 'seed 12: an answer came twice' \
-  'x.cc:3: runtime error: shift' 'hawser: a.cc:1: CHECK failed: b' 'line 3: 7 Segmentation fault'; do
+  'x.cc:3: runtime error: shift' 'hawser: a.cc:1: CHECK failed: b' 'hawser: tests/sim/world.cc:1: CHECK failed: b' \
+  'line 3: 7 Segmentation fault' 'line 3: 7 Aborted'; do
   checkout
   bazel 'test*" //...") echo "'"$sign"'" | log b/shaky; '"$fails"
   run
   check "no second look at: $sign" is "$status-$(grep -c -e --runs_per_test <<<"$calls")" '1-0'
 done
+
+# What a test checks of its own set-up, with the abort that this brings.
+own_check=$'hawser: external/hawser/tests/b/shaky_test.cc:1: CHECK failed: server.ok()\nline 3: 7 Aborted'
+checkout
+bazel '*--runs_per_test=10*//b:shaky) echo "//b:shaky PASSED in 2.0s" ;;
+  test*" //...") echo "'"$own_check"'" | log b/shaky; '"$fails"
+run
+check 'a CHECK() of the test itself is looked at twice' is "$status-$(tail -n 2 <<<"$output" | head -n 1)" '0-FLAKY //b:shaky'
+checkout
+bazel 'test*" //...") echo "'"$own_check"$'\n'"hawser: a.cc:1: CHECK failed: b"'" | log b/shaky; '"$fails"
+run
+check 'but not if one of the library failed, too' is "$status-$(grep -c -e --runs_per_test <<<"$calls")" '1-0'
 
 checkout
 bazel '*--runs_per_test=10*) ;;
