@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -116,11 +117,17 @@ class ExecutingVerbs::Device {
     Id* peer = nullptr;
     uint32_t qp_num = 0;
     bool listens = false;
-    bool asked = false;  // The peer waits for the answer.
+    bool asked = false;      // The peer waits for the answer.
+    int unacknowledged = 0;  // Events that the program has taken, and reads.
   };
 
   static Device& Here() { return *here_; }
   static Id& Of(rdma_cm_id* id) { return *reinterpret_cast<Id*>(id); }
+  // Which must not go before the event was acknowledged. The id of a request is new: nobody but the event
+  // names it.
+  static Id& Told(const rdma_cm_event& event) {
+    return Of(event.listen_id != nullptr ? event.listen_id : event.id);
+  }
 
   // libibverbs
   static int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
@@ -161,6 +168,7 @@ class ExecutingVerbs::Device {
   static Device* here_;
   VerbsLibrary library_;
   mutable std::mutex mutex_;
+  std::condition_variable acknowledged_;  // An event was.
   ibv_device device_ = {};
   ibv_context context_ = {};
   ibv_context cm_context_ = {};
@@ -715,11 +723,15 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
       return -1;
     }
     Lower(channel->fd);
+    Told((*at)->verbs).unacknowledged += 1;
     *out = &at->release()->verbs;
     events.erase(at);
     return 0;
   };
   library.rdma_ack_cm_event = [](rdma_cm_event* event) {
+    const std::lock_guard<std::mutex> lock(Here().mutex_);
+    Told(*event).unacknowledged -= 1;
+    Here().acknowledged_.notify_all();
     delete reinterpret_cast<Event*>(event);
     return 0;
   };
@@ -734,8 +746,10 @@ void ExecutingVerbs::Device::FillLibrary(VerbsLibrary& library) {
     Here().ids_[*out] = std::move(id);
     return 0;
   };
+  // As rdma_destroy_id(3) says: it waits for the acknowledgement of what another thread has taken, and reads.
   library.rdma_destroy_id = [](rdma_cm_id* id) {
-    const std::lock_guard<std::mutex> lock(Here().mutex_);
+    std::unique_lock<std::mutex> lock(Here().mutex_);
+    Here().acknowledged_.wait(lock, [&] { return Of(id).unacknowledged == 0; });
     Here().DropEvents(Of(id));
     Here().Part(Of(id));
     Here().ids_.erase(id);
