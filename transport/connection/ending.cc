@@ -27,8 +27,9 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(20);
 // that it is going away.
 constexpr absl::Duration kFirstMessage = absl::Milliseconds(100);
 
-// How long a server that drains waits for a client without a call to leave. A client that is stopped, or cut
-// off, does not, and would hold up the end of the server until it is taken for dead.
+// How long a server that drains waits for a client without a call to leave, and for one that it has accepted
+// to be connected. A client that is stopped, or cut off, does neither, and would hold up the end of the
+// server until it is taken for dead. For those that have calls: DrainWatch::kStill.
 constexpr absl::Duration kLeaves = absl::Milliseconds(500);
 
 }  // namespace
@@ -47,8 +48,8 @@ void Ending::Drain(bool awaits_first_message) {
   if (port_.state() == State::kConnecting) {
     // For the accepted client the connection may already be established, and its first requests in flight.
     drains_when_ready_ = port_.accepted() && parts_.responder != nullptr;
-    if (!drains_when_ready_) Close(absl::CancelledError("closed by this side"));
-    return;
+    if (!drains_when_ready_) return Close(absl::CancelledError("closed by this side"));
+    return port_.poller().timers().Set(leave_timer_, After(port_.poller().now_ns(), kLeaves));
   }
   if (port_.state() == State::kDraining) return;
   port_.Move(Event::kDrainCalled);
@@ -63,6 +64,10 @@ void Ending::Drain(bool awaits_first_message) {
     } else {
       parts_.control.GoingAway();
     }
+    port_.poller().timers().Cancel(leave_timer_);  // Of the time in which it was connecting.
+    parts_.responder->StopReading();
+    if (!port_.carries_traffic()) return;
+    drain_watch_ = std::make_unique<DrainWatch>(port_, parts_);
     AwaitLeave();
   }
   port_.FlushLater();
@@ -77,9 +82,11 @@ void Ending::AwaitLeave() {
 
 void Ending::OnLeaveTimer() {
   if (parts_.exchanges_in_flight() != 0) return;  // Set again after the last of them.
-  Close(absl::CancelledError(
-      absl::StrCat("closed by this side, which drains: the peer, which has no call, did not leave within ",
-                   absl::FormatDuration(kLeaves))));
+  Close(absl::CancelledError(absl::StrCat("closed by this side, which drains: the peer",
+                                          port_.state() == State::kConnecting
+                                              ? " did not connect within "
+                                              : ", which has no call, did not leave within ",
+                                          absl::FormatDuration(kLeaves))));
 }
 
 void Ending::OnExchangeOfDrainEnded() {
@@ -103,6 +110,7 @@ bool Ending::CloseIfLastHasEnded() {
   port_.Move(Event::kExchangesDone);
   port_.why_closed_ = absl::CancelledError("closed by this side after its last call");
   port_.poller().timers().Cancel(leave_timer_);
+  if (drain_watch_ != nullptr) drain_watch_->Stop();
   parts_.keepalive.Stop();
   parts_.receive_ring.StopWaiting();
   port_.queue_pair_->Disconnect();
@@ -132,12 +140,14 @@ void Ending::Fail(const absl::Status& why) {
   for (Timer* timer : {&going_away_timer_, &leave_timer_}) {
     port_.poller().timers().Cancel(*timer);
   }
+  if (drain_watch_ != nullptr) drain_watch_->Stop();
   parts_.keepalive.Stop();
   parts_.receive_ring.StopWaiting();
   const std::optional<Violation> violation = ViolationOf(why);
   if (violation.has_value()) OnViolation(*violation);
-  // Tells the peer its violation, or the resource that this side lacks.
-  if (violation.has_value() || absl::IsResourceExhausted(why)) {
+  // Tells the peer its violation, the resource that this side lacks, or that it has stood still.
+  const bool stalled = drain_watch_ != nullptr && drain_watch_->has_ended_it();
+  if (violation.has_value() || absl::IsResourceExhausted(why) || stalled) {
     port_.queue_pair_->DisconnectBecause(port_.why_closed_.message());
   } else {
     port_.queue_pair_->Disconnect();

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_CONNECTION_ENDING_H_
 #define HAWSER_TRANSPORT_CONNECTION_ENDING_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -8,6 +9,7 @@
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/connection/connection_observer.h"
 #include "hawser/transport/connection/connection_parts.h"
+#include "hawser/transport/connection/drain_watch.h"
 #include "hawser/transport/connection/port.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/poller/work_id.h"
@@ -90,8 +92,9 @@ class Ending {
   bool forced_ = false;         // QueuePair::ForceFlush() was called.
   std::string loss_;            // For the log: what was lost. Empty: there is nothing to log.
   Timer going_away_timer_;      // Drains, and waits for a first message before it says so.
-  Timer leave_timer_;           // Drains, and waits for a client without a call to leave.
+  Timer leave_timer_;           // Drains, and waits for a client without a call to leave, or to be connected.
   Timer flush_timer_;           // In kFlushing.
+  std::unique_ptr<DrainWatch> drain_watch_;  // Null: it has not drained. Most connections never do.
 };
 
 }  // namespace hawser::transport

@@ -125,6 +125,9 @@ class Outbounds final : ResponseAccount::Owner {
   // The fabric uses no memory any more: what was released at a failure is free.
   void OnFabricReleased();
 
+  // The large responses that the peer holds.
+  const ResponseAccount& responses() const { return responses_; }
+
   // Some revocation has not completed.
   bool revokes() const { return revoking_ != 0; }
 

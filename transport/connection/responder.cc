@@ -64,6 +64,8 @@ void Responder::OnRequest(const ParsedMessage& message, Lease&& buffer, uint32_t
   if (fit == Inbounds::Fit::kWhole) return Run(slot, Event::kWhole, std::move(whole));
   if (fit == Inbounds::Fit::kAnnounced) {
     Move(slot, Event::kAnnounced);
+    if (port_.state() == ConnectionState::State::kDraining) [[unlikely]]
+      return Stop(slot, absl::OkStatus());
     inbounds_.Fetch(slot.request, message);
     // If not, there was no room for one of its READs: the connection has failed, and every handler was
     // notified.
@@ -107,7 +109,27 @@ void Responder::OnStopped(uint16_t index) {
 void Responder::Refuse(Slot& slot, const absl::Status& why) {
   inbounds_.Release(slot.request);
   Move(slot, Event::kRefuse);
-  handler_.OnBadRequest(IdOf(slot), why);
+  why.ok() ? handler_.OnRefusedByDrain(IdOf(slot)) : handler_.OnBadRequest(IdOf(slot), why);
+}
+
+void Responder::Stop(Slot& slot, absl::Status why) {
+  slot.why_stopped = std::move(why);
+  inbounds_.Stop(slot.request) ? Refuse(slot, slot.why_stopped) : Move(slot, Event::kStop);
+}
+
+void Responder::StopReading() {
+  for (Slot& slot : slots_) {
+    if (slot.state == State::kReceiving) Stop(slot, absl::OkStatus());
+    if (!port_.carries_traffic()) return;
+  }
+}
+
+bool Responder::waits_only_for_peer() const {
+  for (const Slot& slot : slots_) {
+    if (slot.state != State::kFree && slot.state != State::kStopping && slot.state != State::kGranted)
+      return false;
+  }
+  return in_flight_ != 0;
 }
 
 absl::Status Responder::RespondOtherwise(Slot& slot, Header header, OutgoingMessagePtr& response) {
@@ -162,13 +184,11 @@ void Responder::Cancel(Slot& slot, const absl::Status& why) {
     Move(slot, Event::kCancel);
     handler_.OnCancel(IdOf(slot), why);
   } else if (slot.state == State::kReceiving) {
-    slot.why_stopped = slot.request.was_short() && absl::IsDeadlineExceeded(why)
-                           ? absl::ResourceExhaustedError(
-                                 "no memory was free for the large request before its deadline; "
-                                 "raise BufferPoolOptions::limit_bytes of the server")
-                           : why;
-    if (inbounds_.Stop(slot.request)) return Refuse(slot, slot.why_stopped);
-    Move(slot, Event::kStop);
+    Stop(slot,
+         slot.request.was_short() && absl::IsDeadlineExceeded(why)
+             ? absl::ResourceExhaustedError("no memory was free for the large request before its deadline; "
+                                            "raise BufferPoolOptions::limit_bytes of the server")
+             : why);
   }
 }
 

@@ -54,6 +54,15 @@ class Responder final : Inbound::Owner {
   // kCancel and kRelease; about an earlier exchange of the slot they are late, and ignored.
   void OnControlOp(const ControlOp& op);
 
+  // The connection drains: large requests that are not READ completely are refused, now or when their last
+  // posted READ has completed. Those that come later are refused when they come. May fail the connection.
+  void StopReading();
+  // What is in flight waits for the peer: READs that it has to answer, responses that it has to READ and
+  // release. False as well if nothing is in flight.
+  bool waits_only_for_peer() const;
+  // Of those in flight: large responses that the peer has not released.
+  uint32_t granted() const { return granted_; }
+
   // The connection has failed: cancels every running handler with `why`.
   void FailAll(const absl::Status& why);
 
@@ -70,7 +79,7 @@ class Responder final : Inbound::Owner {
     Inbound request;
     uint32_t ends_rkey = 0;  // A grant of the request, which is READ completely. 0: none, or not to be ended.
     Outbound* response = nullptr;  // kGranted.
-    absl::Status why_stopped;      // kStopping.
+    absl::Status why_stopped;      // kStopping. OK: the connection drains.
   };
 
   // What a peer that credits_ refuses has done.
@@ -129,7 +138,10 @@ class Responder final : Inbound::Owner {
   // `header` by value: so that of the usual response needs no memory.
   [[gnu::noinline]] absl::Status RespondOtherwise(Slot& slot, Header header, OutgoingMessagePtr& response);
   void Refuse(Slot& slot, uint64_t body_bytes, Inbounds::Fit fit);
+  // OK: because the connection drains.
   void Refuse(Slot& slot, const absl::Status& why);
+  // It is kReceiving. Refuses it now, or after its last posted READ.
+  void Stop(Slot& slot, absl::Status why);
   // A request that waits for memory is refused before its deadline, so that the caller gets the reason.
   void RefuseInTime(Slot& slot, uint32_t timeout_us);
   void Cancel(Slot& slot, const absl::Status& why);

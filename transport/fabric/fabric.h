@@ -478,6 +478,16 @@ class QueuePair {
   // Valid from OnEstablished() on.
   virtual std::optional<uint64_t> answered_read_bytes() const { return std::nullopt; }
 
+  // How far large transfers have come, to be compared with an earlier look; valid from OnEstablished() on.
+  // `sent` grows when the peer's host acknowledges answers to the peer's READs, or pushes; `arrived` changes
+  // when bytes come for a READ of this side. Other traffic brings neither beyond where it has been. It takes
+  // a system call. All 0: the fabric sees nothing of it (verbs: the NICs do it all).
+  struct Progress {
+    int64_t sent = 0;
+    uint64_t arrived = 0;
+  };
+  virtual Progress progress() const { return {}; }
+
   // Why the queue pair is in error, where no completion says so: a SEND of PostInline() has failed. Known
   // before OnDisconnected(), which comes behind what the end flushes, and after Disconnect(). OK: it is not
   // in error, a completion says why, or the fabric does not know it yet.

@@ -111,9 +111,7 @@ bool ResponseWatch::HardlyMoves(ResponseAccount& account) const {
 
 bool ResponseWatch::HasHadItsTime(const ResponseAccount& account) const {
   if (account.owner_.answered_read_bytes().has_value()) return true;  // All of an interval.
-  const absl::Duration time =
-      kInterval + absl::Seconds(1) * (static_cast<double>(account.holds_.granted) / kUnseenBytesPerSecond);
-  return poller_.now_ns() >= After(account.still_since_ns_, std::min(time, kUnseenMax));
+  return poller_.now_ns() >= After(account.still_since_ns_, UnseenTime(kInterval, account.holds_.granted));
 }
 
 uint64_t ResponseWatch::ClaimMissing() {

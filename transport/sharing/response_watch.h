@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_SHARING_RESPONSE_WATCH_H_
 #define HAWSER_TRANSPORT_SHARING_RESPONSE_WATCH_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -56,6 +57,8 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 
   // The sum of what is granted now.
   const Bytes& holds() const { return holds_; }
+  // Bytes that were granted, and that the peer has released, ever.
+  uint64_t released_bytes() const { return released_bytes_; }
 
  private:
   friend class ResponseWatch;
@@ -110,6 +113,12 @@ class ResponseWatch {
   // of an RDMA network which many share. In all kUnseenMax at most.
   static constexpr uint64_t kUnseenBytesPerSecond = 16 << 20;
   static constexpr absl::Duration kUnseenMax = absl::Seconds(15);
+
+  // The time of a peer that holds `granted_bytes` and whose READs are not seen, where others have `at_least`.
+  static absl::Duration UnseenTime(absl::Duration at_least, uint64_t granted_bytes) {
+    const double seconds = static_cast<double>(granted_bytes) / kUnseenBytesPerSecond;
+    return std::min(at_least + absl::Seconds(1) * seconds, kUnseenMax);
+  }
 
   // `ledger`: that of the poller's buffer pool. `host_share`: PollerOptions::host_memory_share.
   ResponseWatch(PollerServices& poller, ReadLedger& ledger, ReadAdmission& reads, double host_share);

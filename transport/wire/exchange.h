@@ -70,6 +70,12 @@ class RequestHandler {
   // The handler answers it with `why` in its own words.
   virtual void OnBadRequest(ExchangeId id, const absl::Status& why) = 0;
 
+  // The connection drains, and the large request `id` was not, or not completely, READ: the handler answers
+  // that it did not run it, so that the caller may send it elsewhere.
+  virtual void OnRefusedByDrain(ExchangeId id) {
+    OnBadRequest(id, absl::UnavailableError("this side drains and READs no further requests"));
+  }
+
   // The caller of `id` no longer waits: it has cancelled, its deadline has passed, or the connection is lost
   // (Unavailable; then no answer is needed). Called at most once, and only between OnRequest() and Respond().
   // The slot is busy until Respond(), which may be called in here.

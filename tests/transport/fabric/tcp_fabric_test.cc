@@ -418,5 +418,49 @@ TEST_F(TcpFabricTest, NoAddressCannotBeConnectedTo) {
   EXPECT_THAT(a.qp().Connect(SocketAddress(), ""), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
+// --- What a drain looks at
+// ---------------------------------------------------------------------------------------------------------
+
+// A peer that READs 16 MiB and does not read its socket, whose buffers take less.
+TEST_F(TcpFabricTest, WhatAPeerTakesOfAnAnswerIsProgressAndNothingElseIs) {
+  constexpr uint32_t kChunk = 1 << 20, kChunks = 16;
+  Endpoint& b =
+      world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 16}, kChunk * kChunks);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  const Granted all = b.Grant(b.At(0, kChunk * kChunks), QueuePair::Access::kRead);
+  const int64_t before = b.qp().progress().sent;
+  for (uint32_t i = 0; i < kChunks; ++i) {
+    peer.Say({.kind = FrameKind::kReadRequest,
+              .length_bytes = kChunk,
+              .key = all.rkey,
+              .address = all.address + i * kChunk});
+  }
+  HAWSER_UNTIL(world_, b.qp().progress().sent > before);
+  world_.PollSome();
+  const int64_t full = b.qp().progress().sent;
+  EXPECT_LT(full, int64_t{kChunk} * kChunks) << "more than the buffers of sockets have";
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent > full));
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent == int64_t{kChunk} * kChunks));
+  ASSERT_THAT(b.Send(1, b.At(0, 100)), IsOk());
+  world_.PollSome();
+  EXPECT_LE(b.qp().progress().sent, int64_t{kChunk} * kChunks) << "something else was sent";
+}
+
+TEST_F(TcpFabricTest, EachPartOfAnAnswerThatArrivesIsProgress) {
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 16});
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  ASSERT_THAT(b.Read(1, b.At(0, 8192), {.address = 4096, .rkey = 7}), IsOk());
+  peer.HearBytes(sizeof(FrameHeader));
+  uint64_t arrived = b.qp().progress().arrived;
+  peer.Say({.kind = FrameKind::kReadResponse, .length_bytes = 8192, .acknowledged = 1}, "one");
+  HAWSER_UNTIL(world_, b.qp().progress().arrived != arrived);
+  arrived = b.qp().progress().arrived;
+  peer.Say("two");
+  HAWSER_UNTIL(world_, b.qp().progress().arrived != arrived);
+  EXPECT_TRUE(b.sends.empty()) << "the READ has not completed";
+}
+
 }  // namespace
 }  // namespace hawser::fabric

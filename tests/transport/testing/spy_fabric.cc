@@ -117,8 +117,9 @@ class SpyFabric::SpyCompletionQueue final : public fabric::CompletionQueue {
 // Keeps SENDs that the real fabric offers in order with the completions that the spy keeps back.
 class SpyFabric::SpyHandler final : public fabric::ConnectionHandler {
  public:
-  SpyHandler(const SpyCompletionQueue& completion_queue, fabric::ConnectionHandler& handler)
-      : completion_queue_(completion_queue), handler_(handler) {}
+  SpyHandler(const SpyFabric& spy, const SpyCompletionQueue& completion_queue,
+             fabric::ConnectionHandler& handler)
+      : spy_(spy), completion_queue_(completion_queue), handler_(handler) {}
 
   bool TakeSend(absl::Span<const uint8_t> message) override {
     const bool taken = completion_queue_.MayOffer() && handler_.TakeSend(message);
@@ -126,7 +127,9 @@ class SpyFabric::SpyHandler final : public fabric::ConnectionHandler {
     return taken;
   }
   void set_counts(Counts& counts) { counts_ = &counts; }
-  void OnEstablished(absl::string_view private_data) override { handler_.OnEstablished(private_data); }
+  void OnEstablished(absl::string_view private_data) override {
+    if (!spy_.loses_established_) handler_.OnEstablished(private_data);
+  }
   std::string OnAcceptFailed(const absl::Status& why) override { return handler_.OnAcceptFailed(why); }
   void OnConnectFailed(const absl::Status& why, absl::string_view private_data) override {
     handler_.OnConnectFailed(why, private_data);
@@ -134,6 +137,7 @@ class SpyFabric::SpyHandler final : public fabric::ConnectionHandler {
   void OnDisconnected(const absl::Status& why) override { handler_.OnDisconnected(why); }
 
  private:
+  const SpyFabric& spy_;
   const SpyCompletionQueue& completion_queue_;
   fabric::ConnectionHandler& handler_;
   Counts* counts_ = nullptr;
@@ -249,6 +253,10 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     if (counts_.hides_reads) return std::nullopt;
     return real_->answered_read_bytes();
   }
+  Progress progress() const override {
+    const Progress real = counts_.hides_reads ? Progress() : real_->progress();
+    return {real.sent + counts_.more_progress.sent, real.arrived + counts_.more_progress.arrived};
+  }
   void Disconnect() override { real_->Disconnect(); }
   bool ForceFlush() override { return real_->ForceFlush(); }
   void DisconnectBecause(absl::string_view why) override { real_->DisconnectBecause(why); }
@@ -287,7 +295,7 @@ absl::StatusOr<std::unique_ptr<fabric::QueuePair>> SpyFabric::CreateQueuePair(
     fabric::CompletionQueue& completion_queue, const fabric::QueuePairOptions& options,
     fabric::ConnectionHandler& handler) {
   auto& spied = dynamic_cast<SpyCompletionQueue&>(completion_queue);
-  auto spy_handler = std::make_unique<SpyHandler>(spied, handler);
+  auto spy_handler = std::make_unique<SpyHandler>(*this, spied, handler);
   auto real = real_->CreateQueuePair(spied.real(), options, *spy_handler);
   if (!real.ok()) return real.status();
   counts_.push_back(std::make_unique<Counts>());

@@ -58,6 +58,7 @@ class SpyFabric final : public fabric::Fabric {
     uint64_t reads_let_through = 0;
     bool keeps_sinks = false;  // CloseSink() says false. The test ends the queue pair.
     bool hides_reads = false;  // What the peer READs of this queue pair is not seen, as with verbs.
+    fabric::QueuePair::Progress more_progress;  // Added to that of the other fabric.
   };
 
   explicit SpyFabric(std::shared_ptr<fabric::Fabric> real) : real_(std::move(real)) {}
@@ -109,6 +110,10 @@ class SpyFabric final : public fabric::Fabric {
 
   // What listeners say that are made from now on: see fabric::Listener::shortfall().
   void SetShortfall(absl::Status shortfall) { shortfall_ = std::move(shortfall); }
+
+  // From now on no handler is told that its connection is established, as if the peer had not finished the
+  // handshake.
+  void LoseEstablished() { loses_established_ = true; }
 
   // The most grants of one queue pair at once; a NIC may have few.
   void LimitGrants(int64_t grants_max) { grants_max_ = grants_max; }
@@ -170,6 +175,7 @@ class SpyFabric final : public fabric::Fabric {
   bool pushes_ = false;
   bool posts_inline_ = false;
   bool offers_sends_ = true;
+  bool loses_established_ = false;
   bool sends_may_wait_ = true;
   bool no_credits_ = false;
   std::optional<int> numa_node_;

@@ -160,6 +160,8 @@ class TcpSendQueue {
   const std::string& violation() const { return violation_; }
 
   bool reads_outstanding() const { return reads_sent_ != reads_answered_; }
+  // Changes whenever bytes of an answer arrive.
+  uint64_t read_position() const { return uint64_t{reads_answered_} << 32 | read_bytes_in_; }
   // READs of at most so many bytes are answered in one fragment each.
   static constexpr uint32_t kSmallReadMax = kReadFragmentMin;
   // The bytes of the frames that answer the next READs, up to the first one that is not small. `missing`: of

@@ -1,6 +1,8 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_TCP_STREAM_H_
 #define HAWSER_TRANSPORT_FABRIC_TCP_STREAM_H_
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -78,6 +80,13 @@ class Stream {
   bool HasUnread() const {
     char byte;
     return is_open() && recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
+
+  // Bytes that the socket has taken, and that the peer's host has not acknowledged.
+  size_t UnacknowledgedBytes() const {
+    int bytes = 0;
+    return is_open() && ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes)
+                                                                                 : 0;
   }
 
   // sendmsg(2), not blocking. What it has taken can still be unsent.
