@@ -161,7 +161,8 @@ using Row = wire::Refusal::Reader;
 
 inline constexpr Metric kPeersMetric = {
     "hawser_server_refusals_total",
-    "Peers that broke the protocol, and connections for which there was no room."};
+    "Peers that broke the protocol, those that stalled while the server drained, and connections for which "
+    "there was no room."};
 
 inline constexpr Fact<Row> kPeers = {.get = &Row::getCount, .column = "peers", .metric = &kPeersMetric};
 

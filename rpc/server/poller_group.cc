@@ -91,6 +91,7 @@ void PollerGroup::AddTo(ServerStats& stats) const {
     for (size_t v = 0; v < kViolationCount; ++v) {
       stats.violations.by_reason[v] += poller->violations().count(static_cast<Violation>(v));
     }
+    stats.stalled_in_shutdown += poller->violations().stalled();
   }
   for (ServingPoller* const serving : Serving()) {
     stats.calls_running += serving->counters().calls_running.value();

@@ -171,14 +171,16 @@ void ServerSnapshot::FillInPollers(observe::wire::Snapshot::Builder snapshot,
 
 void ServerSnapshot::FillInRefusals(observe::wire::Snapshot::Builder snapshot,
                                     const ServerStats& totals) const {
-  auto refusals = snapshot.initRefusals(kViolationCount + 1);
+  auto refusals = snapshot.initRefusals(kViolationCount + 2);
   for (unsigned i = 0; i < kViolationCount; ++i) {
     const auto violation = static_cast<Violation>(i);
     refusals[i].setReason(ToKj(NameOf(violation)));
     refusals[i].setCount(totals.violations[violation]);
   }
-  refusals[kViolationCount].setReason("no room");
-  refusals[kViolationCount].setCount(of_.clients.refused());
+  refusals[kViolationCount].setReason("stalled");
+  refusals[kViolationCount].setCount(totals.stalled_in_shutdown);
+  refusals[kViolationCount + 1].setReason("no room");
+  refusals[kViolationCount + 1].setCount(of_.clients.refused());
 }
 
 void ServerSnapshot::FillInPools(observe::wire::Snapshot::Builder snapshot) const {

@@ -274,6 +274,11 @@ void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Statu
   errors_.Send(id, why, false);
 }
 
+void ServingConnection::OnRefusedByDrain(transport::ExchangeId id) {
+  counters_.calls_total.Add();
+  RefuseDraining(id);
+}
+
 void ServingConnection::OnCancel(transport::ExchangeId id, const absl::Status& why) {
   poller_.AssertHeld();
   ServerCall* const call = by_slot_[id.slot];

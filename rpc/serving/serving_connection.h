@@ -103,6 +103,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   void OnRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                  int64_t deadline_ns) override;
   void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
+  void OnRefusedByDrain(transport::ExchangeId id) override;
   void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
 
   // Answers in the place of a handler whose caller has stopped waiting, which frees the slot. The handler
