@@ -5,9 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/client/channel_setup.h"
+#include "hawser/rpc/client/connection_group.h"
+#include "hawser/rpc/client/first_connected.h"
 #include "hawser/rpc/status.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
 #include "hawser/transport/fabrics.h"
@@ -30,8 +33,47 @@ absl::Status MayPreferRdma(const ChannelOptions& options) {
   return transport::CheckSchemeIsSecure(transport::kPreferredScheme, options.credentials->require_encryption);
 }
 
+// What a URI stands for that nobody asks the peer about.
+struct Unasked {
+  std::string uri;
+  absl::Status why_not_rdma;  // For auto://.
+};
+
+// `function` needs it. InvalidArgument: only an answer of the peer says what `uri` stands for.
+absl::StatusOr<Unasked> WithoutAsking(absl::string_view uri, const ChannelOptions& options,
+                                      absl::string_view function) {
+  if (!absl::StartsWith(uri, kAuto)) return Unasked{std::string(uri), absl::OkStatus()};
+  absl::StatusOr<transport::Uri> to = transport::ParseUri(uri);
+  if (!to.ok()) return to.status();
+  if (options.runtime != nullptr) {
+    to->scheme = std::string(options.runtime->scheme());
+    return Unasked{to->ToString(), options.runtime->CheckServes(transport::kPreferredScheme)};
+  }
+  to->scheme = std::string(transport::kPreferredScheme);
+  absl::Status rdma = MayPreferRdma(options);
+  if (rdma.ok()) rdma = internal::ChannelSetup::RuntimeFor(*to, options).status();
+  if (rdma.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        uri, ": this machine has RDMA, and only an answer tells whether it leads to the peer, which ",
+        function, " does not wait for; use Channel::Connect(), or name tcp:// or rdma://"));
+  }
+  to->scheme = std::string(transport::kFallbackScheme);
+  return Unasked{to->ToString(), rdma};
+}
+
 internal::ChannelCore& CoreOf(const std::shared_ptr<internal::CallSender>& sender) {
   return static_cast<internal::ChannelCore&>(*sender);
+}
+
+// OK: of its connections one is ready, or none has failed yet.
+absl::Status WhyNoneReady(const internal::ChannelCore& core) {
+  if (core.group() == nullptr) return core.why_not_ready();
+  absl::Status why;
+  for (const std::shared_ptr<internal::ChannelCore>& each : core.group()->Cores()) {
+    if (each->state() == ChannelState::kReady) return absl::OkStatus();
+    if (why.ok()) why = each->why_not_ready();
+  }
+  return why;
 }
 
 }  // namespace
@@ -91,32 +133,48 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Connect(absl::string_view uri,
   return channel;
 }
 
-absl::StatusOr<std::shared_ptr<Channel>> Channel::CreateAuto(absl::string_view rest, ChannelOptions options) {
-  absl::StatusOr<transport::Uri> uri = transport::ParseUri(absl::StrCat(kAuto, rest));
-  if (!uri.ok()) return uri.status();
-  if (options.runtime != nullptr) {
-    uri->scheme = std::string(options.runtime->scheme());
-    const absl::Status rdma = options.runtime->CheckServes(transport::kPreferredScheme);
-    return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
+absl::StatusOr<std::vector<std::shared_ptr<Channel>>> Channel::ConnectAny(absl::Span<const std::string> uris,
+                                                                          const ChannelOptions& options) {
+  if (transport::Poller::ThisThreadHoldsOne()) {
+    return internal::MisplacedWait("Channel::ConnectAny()",
+                                   ", on a poller's thread, where everything else on that poller would wait, "
+                                   "too; use Channel::Create() there",
+                                   absl::StrCat("connecting to ", absl::StrJoin(uris, ", ")));
   }
-  uri->scheme = std::string(transport::kPreferredScheme);
-  absl::Status rdma = MayPreferRdma(options);
-  if (rdma.ok()) rdma = internal::ChannelSetup::RuntimeFor(*uri, options).status();
-  if (rdma.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        kAuto, rest,
-        ": this machine has RDMA, and only an answer tells whether it leads to the peer, which "
-        "Channel::Create() does not wait for; use Channel::Connect(), or name tcp:// or rdma://"));
+  if (uris.empty()) return absl::InvalidArgumentError("Channel::ConnectAny() was given no address");
+  // All are checked before one is dialed.
+  std::vector<internal::ChannelSetup> setups;
+  std::vector<absl::Status> why_not_rdma;
+  for (const std::string& uri : uris) {
+    absl::StatusOr<Unasked> to = WithoutAsking(uri, options, "Channel::ConnectAny()");
+    if (!to.ok()) return to.status();
+    absl::StatusOr<internal::ChannelSetup> setup = internal::ChannelSetup::From(to->uri, options);
+    if (!setup.ok()) return setup.status();
+    setups.push_back(*std::move(setup));
+    why_not_rdma.push_back(std::move(to->why_not_rdma));
   }
-  uri->scheme = std::string(transport::kFallbackScheme);
-  return WithWhyNotRdma(Create(uri->ToString(), std::move(options)), rdma);
+  const auto first = std::make_shared<internal::FirstConnected>(setups.size());
+  std::vector<std::shared_ptr<Channel>> channels;
+  std::vector<std::shared_ptr<internal::ChannelCore>> cores;
+  for (size_t number = 0; number < setups.size(); ++number) {
+    cores.push_back(internal::ChannelCore::Create(setups[number], /*insists=*/true));
+    channels.push_back(std::make_shared<Channel>(cores.back()));
+    channels.back()->why_not_rdma_ = std::string(why_not_rdma[number].message());
+    first->Await(number, cores.back());
+  }
+  if (absl::Status status = first->Wait(cores); !status.ok()) return status;
+  return channels;
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Create(absl::string_view uri, ChannelOptions options) {
-  if (absl::StartsWith(uri, kAuto)) return CreateAuto(absl::StripPrefix(uri, kAuto), std::move(options));
-  const absl::StatusOr<internal::ChannelSetup> setup = internal::ChannelSetup::From(uri, std::move(options));
+  const absl::StatusOr<Unasked> to = WithoutAsking(uri, options, "Channel::Create()");
+  if (!to.ok()) return to.status();
+  const absl::StatusOr<internal::ChannelSetup> setup =
+      internal::ChannelSetup::From(to->uri, std::move(options));
   if (!setup.ok()) return setup.status();
-  return std::make_shared<Channel>(internal::ChannelCore::Create(*setup, /*insists=*/false));
+  auto channel = std::make_shared<Channel>(internal::ChannelCore::Create(*setup, /*insists=*/false));
+  channel->why_not_rdma_ = std::string(to->why_not_rdma.message());
+  return channel;
 }
 
 Channel::Channel(std::shared_ptr<internal::ChannelCore> core) : sender_(std::move(core)) {
@@ -151,6 +209,16 @@ void Channel::Close() { CoreOf(sender_).CloseChannel(absl::CancelledError("the c
 void Channel::OnClosed(absl::AnyInvocable<void()> callback) { CoreOf(sender_).OnClosed(std::move(callback)); }
 
 ChannelState Channel::state() const { return CoreOf(sender_).channel_state(); }
+
+absl::Status Channel::why_not_ready() const {
+  if (!sender_->poller().usable_in_this_process()) return absl::OkStatus();
+  const absl::Status why = WhyNoneReady(CoreOf(sender_));
+  if (why.ok()) return why;
+  absl::Status status(why.code(), absl::StrCat("the channel to ", peer_address(),
+                                               " is not ready: ", absl::string_view(why.message())));
+  internal::KeepTextHere(status, "connecting");
+  return status;
+}
 
 const std::string& Channel::peer_address() const { return sender_->peer_address(); }
 

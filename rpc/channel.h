@@ -15,11 +15,13 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "hawser/rpc/buffer.h"
 #include "hawser/rpc/options.h"
 #include "hawser/rpc/registered_memory.h"
@@ -63,6 +65,17 @@ class Channel {
   // callback), which must not wait. Otherwise the server's own status.
   static absl::StatusOr<std::shared_ptr<Channel>> Connect(absl::string_view uri, ChannelOptions options = {});
 
+  // Channels to several servers, replicas of one service say, in the order of `uris`: dials all of them at
+  // once, and waits until one of them is ready. The others go on by themselves, as after Create(), so one
+  // server that is down, or slow to answer, keeps no program from its start; why_not_ready() says what is
+  // wrong with each. A call over one that has failed to connect ends with Unavailable at once, and over one
+  // that is in its first attempt it waits for that: begin with those whose state() is kReady. All have the
+  // same `options`, so `on_state_change` does not say which of them it is about.
+  // Not OK: none could be connected, with the error of each, as of Connect(); or InvalidArgument: also if
+  // `uris` is empty. auto: as Create().
+  static absl::StatusOr<std::vector<std::shared_ptr<Channel>>> ConnectAny(absl::Span<const std::string> uris,
+                                                                          const ChannelOptions& options = {});
+
   // Returns at once and keeps trying: for a program that may start before its servers, or that is on a
   // poller's thread.
   // auto: TCP with require_encryption, or where this machine has no RDMA; otherwise
@@ -103,6 +116,11 @@ class Channel {
 
   ChannelState state() const;
 
+  // Why it is not ready: how the last attempt to connect ended, why the connection was lost since, or that it
+  // is closed. OK: it is ready, or its first attempt has not ended; also in a child after fork(). From any
+  // thread; a copy.
+  absl::Status why_not_ready() const;
+
   // "tcp://kv1:7470". For auto://, the address that was chosen.
   const std::string& peer_address() const;
 
@@ -126,7 +144,6 @@ class Channel {
 
  private:
   static absl::StatusOr<std::shared_ptr<Channel>> ConnectAuto(absl::string_view rest, ChannelOptions options);
-  static absl::StatusOr<std::shared_ptr<Channel>> CreateAuto(absl::string_view rest, ChannelOptions options);
 
   static absl::StatusOr<std::shared_ptr<Channel>> WithWhyNotRdma(
       absl::StatusOr<std::shared_ptr<Channel>> channel, const absl::Status& rdma);

@@ -1,5 +1,6 @@
 // Snippets of docs/guide.md: which calls are sent again.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,27 @@ absl::Status WriteToOne(const std::vector<PagesStub>& replicas, uint64_t number,
   }
   // end of snippet
   return status;
+}
+
+absl::Status ConnectTo(const std::vector<std::string>& uris, std::vector<PagesStub>& replicas) {
+  const auto Log = [](const std::string&) {};
+  // snippet: connect_any
+  absl::StatusOr<std::vector<std::shared_ptr<hawser::Channel>>> channels = hawser::Channel::ConnectAny(uris);
+  if (!channels.ok()) return channels.status();
+  for (const std::shared_ptr<hawser::Channel>& channel : *channels) {
+    if (!channel->why_not_ready().ok()) Log(channel->why_not_ready().ToString());
+    replicas.emplace_back(channel);
+  }
+  // end of snippet
+  return absl::OkStatus();
+}
+
+TEST(RetriesTest, OneReplicaIsEnoughToStartWith) {
+  PlainPages store;
+  hawser::Server server;
+  std::vector<PagesStub> replicas;
+  ASSERT_TRUE(ConnectTo({"tcp://127.0.0.1:1", Serve(server, store)}, replicas).ok());
+  EXPECT_TRUE(WriteToOne(replicas, 1, Bytes("one")).ok());
 }
 
 TEST(RetriesTest, AReplicaThatIsNotThereIsFollowedByTheNext) {

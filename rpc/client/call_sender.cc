@@ -38,13 +38,23 @@ CallSender::CallSender(std::shared_ptr<transport::Runtime> runtime, transport::P
 CallSender::~CallSender() = default;
 
 std::shared_ptr<const PeerIdentity> CallSender::peer_identity() const {
-  MutexLock lock(identity_mutex_);
+  MutexLock lock(shown_mutex_);
   return peer_identity_;
 }
 
 void CallSender::SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity) {
-  MutexLock lock(identity_mutex_);
+  MutexLock lock(shown_mutex_);
   peer_identity_.swap(identity);  // The old one is destroyed after the lock is released.
+}
+
+absl::Status CallSender::why_not_ready() const {
+  MutexLock lock(shown_mutex_);
+  return why_not_ready_;
+}
+
+void CallSender::SetWhyNotReady(const absl::Status& why) {
+  MutexLock lock(shown_mutex_);
+  why_not_ready_ = why;
 }
 
 bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {

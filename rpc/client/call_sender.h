@@ -57,6 +57,8 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   const std::string& peer_address() const { return peer_address_; }
   // See Channel::peer_identity(). Never null. Not in a child after fork().
   std::shared_ptr<const PeerIdentity> peer_identity() const;
+  // OK: it is ready, or its first attempt has not ended. Otherwise why not. Not in a child after fork().
+  absl::Status why_not_ready() const;
   transport::Poller& poller() { return poller_; }
   const std::shared_ptr<transport::Runtime>& runtime() const { return runtime_; }
   const ReadLimits& read_limits() const { return options_.read; }
@@ -113,6 +115,7 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   // For `notify`: true: none is left.
   bool HandOverSome();
   void SetPeerIdentity(std::shared_ptr<const PeerIdentity> identity);
+  void SetWhyNotReady(const absl::Status& why);
 
   // Link::Observer
   void OnLinkSlotFree(Link& link) final;
@@ -130,9 +133,10 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   CallPool calls_;
   // Set before the channel is used. One test finds both a fork and a group: see takes_new_calls().
   ForkMark takes_none_;
-  mutable Mutex identity_mutex_;
-  std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(identity_mutex_) =
+  mutable Mutex shown_mutex_;
+  std::shared_ptr<const PeerIdentity> peer_identity_ ABSL_GUARDED_BY(shown_mutex_) =
       transport::OrNotAuthenticated(nullptr);
+  absl::Status why_not_ready_ ABSL_GUARDED_BY(shown_mutex_);
 
   // ---- On the poller.
   std::shared_ptr<CallSender> self_;

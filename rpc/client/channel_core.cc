@@ -359,6 +359,7 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
                " while it was ", ToString(from));
   if (*to == from) return;
   state_.store(*to, std::memory_order_release);
+  SetWhyNotReady(why);
   if (entry_.has_value()) entry_->OnEvent(event, *to);
   if (LogLevel() <= LogSeverity::kDebug) [[unlikely]] {
     transport::PeerLog::Process().Debug(absl::StrCat("the channel to ", peer_address_, " is ", ToString(*to),

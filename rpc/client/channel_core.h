@@ -69,6 +69,8 @@ class ChannelCore final : public CallSender, Attempt::Owner {
   absl::Status WaitForFirstAttempt() {
     return first_attempt_.Wait(poller_, options_.connect_timeout, peer_address_);
   }
+  FirstAttempt& first_attempt() { return first_attempt_; }
+  absl::Duration connect_timeout() const { return options_.connect_timeout; }
   void Close(const absl::Status& why);
   // With all connections of its channel.
   void CloseChannel(const absl::Status& why);

@@ -30,6 +30,12 @@ void FirstAttempt::SetResult(const absl::Status& why) {
   if (done_.is_set()) return;  // It was late.
   result_ = why;
   done_.Set();
+  if (listener_ != nullptr) (*std::exchange(listener_, nullptr))(why);
+}
+
+void FirstAttempt::Tell(Listener listener) {
+  if (done_.is_set()) return listener(result_);
+  listener_ = std::make_unique<Listener>(std::move(listener));
 }
 
 absl::Status FirstAttempt::Wait(transport::Poller& poller, absl::Duration connect_timeout,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
@@ -25,6 +26,8 @@ class FirstAttempt {
   // An attempt gets a little longer than the call, because its result says more than a timeout does.
   static constexpr absl::Duration kGrace = absl::Milliseconds(100);
 
+  using Listener = absl::AnyInvocable<void(const absl::Status& result)>;
+
   // `on_time_over`: the time to insist is over, and refused() is the end.
   explicit FirstAttempt(absl::AnyInvocable<void()> on_time_over);
 
@@ -39,6 +42,8 @@ class FirstAttempt {
   // The first attempt has ended with `why`, or is not waited for any more. The first call counts.
   void SetResult(const absl::Status& why);
   bool has_result() const { return done_.is_set(); }
+  // `listener` gets the result, once; at once, if that is there.
+  void Tell(Listener listener);
 
   // Waits for the result, on a thread that is not on `poller`.
   absl::Status Wait(transport::Poller& poller, absl::Duration connect_timeout,
@@ -52,8 +57,9 @@ class FirstAttempt {
   transport::Timer timer_;  // First, for its alignment. Set once an attempt was not the end.
   transport::WaitEvent done_;
   absl::Status result_;
-  int64_t insists_until_ns_ = 0;  // kOver: the attempt of this connection is over.
-  absl::Status refused_;          // The last attempt that was not the end.
+  int64_t insists_until_ns_ = 0;        // kOver: the attempt of this connection is over.
+  absl::Status refused_;                // The last attempt that was not the end.
+  std::unique_ptr<Listener> listener_;  // Null: none. Few channels have one, and the others save its room.
 };
 
 }  // namespace hawser::internal

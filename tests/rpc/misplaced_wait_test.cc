@@ -38,6 +38,7 @@ TEST_F(MisplacedWaitTest, TheHandlerIsNamedAndItsCallerReadsTheRule) {
   const std::vector<std::pair<std::string, std::function<absl::Status()>>> ways = {
       {"Wait()", [&] { return SendAct(channel, 0).Wait().status(); }},
       {"Channel::Connect()", [&] { return Channel::Connect(server.uri).status(); }},
+      {"Channel::ConnectAny()", [&] { return Channel::ConnectAny({server.uri}).status(); }},
       {"Server::Wait()", [&] { return server.server.Wait(); }},
       {"Server::Shutdown()", [&] { return server.server.Shutdown(absl::InfiniteFuture()); }},
   };
