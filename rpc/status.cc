@@ -23,8 +23,11 @@ namespace {
 constexpr absl::string_view kCallUrl = "type.hawser/call";
 constexpr absl::string_view kUnservedUrl = "type.hawser/unserved";  // Crosses the wire.
 
-constexpr absl::string_view kSent = "sent";
-constexpr absl::string_view kUnsent = "unsent";
+// By internal::Sent.
+constexpr absl::string_view kSentWords[] = {"unsent", "sent", "perhaps sent"};
+constexpr absl::string_view kEndings[] = {"; it was not sent", "; it was sent, so the server may have run it",
+                                          "; it may have been sent, and the server may have run it"};
+constexpr internal::Sent kAllSent[] = {internal::Sent::kNo, internal::Sent::kYes, internal::Sent::kPerhaps};
 constexpr absl::string_view kBetween = ", ";
 
 constexpr absl::string_view kCalling = "calling ";
@@ -33,15 +36,14 @@ constexpr absl::string_view kConnecting = "connecting";
 
 // In the detail: "unsent, calling kv.capnp:KeyValue.get".
 struct KnownHere {
-  std::optional<bool> sent;
+  std::optional<internal::Sent> sent;
   std::optional<std::string> doing;  // See KeepTextHere().
 
   bool operator==(const KnownHere&) const = default;
 };
 
-absl::string_view Ending(bool sent) {
-  return sent ? "; it was sent, so the server may have run it" : "; it was not sent";
-}
+absl::string_view WordOf(internal::Sent sent) { return kSentWords[static_cast<size_t>(sent)]; }
+absl::string_view Ending(internal::Sent sent) { return kEndings[static_cast<size_t>(sent)]; }
 
 bool BeginsWithAddress(absl::string_view text) {
   return (absl::ConsumePrefix(&text, transport::kPreferredScheme) ||
@@ -67,7 +69,7 @@ KnownHere SaidIn(absl::string_view text) {
     return said;
   }
   said.doing = std::string(text.substr(0, kCalling.size() + name_bytes));
-  for (const bool sent : {true, false}) {
+  for (const internal::Sent sent : kAllSent) {
     if (absl::EndsWith(rest, Ending(sent))) said.sent = sent;
   }
   return said;
@@ -79,10 +81,10 @@ KnownHere KnownOf(const absl::Status& status) {
   KnownHere known;
   const std::string text(*detail);
   absl::string_view rest = text;
-  if (absl::ConsumePrefix(&rest, kUnsent)) {
-    known.sent = false;
-  } else if (absl::ConsumePrefix(&rest, kSent)) {
-    known.sent = true;
+  for (const internal::Sent sent : kAllSent) {
+    if (!absl::ConsumePrefix(&rest, WordOf(sent))) continue;
+    known.sent = sent;
+    break;
   }
   if (known.sent.has_value() ? absl::ConsumePrefix(&rest, kBetween) : !rest.empty())
     known.doing = std::string(rest);
@@ -94,14 +96,16 @@ void SetKnown(absl::Status& status, const KnownHere& known) {
     status.ErasePayload(kCallUrl);
     return;
   }
-  const absl::string_view sent = !known.sent.has_value() ? "" : *known.sent ? kSent : kUnsent;
+  const absl::string_view sent = known.sent.has_value() ? WordOf(*known.sent) : "";
   const absl::string_view between = known.sent.has_value() && known.doing.has_value() ? kBetween : "";
   status.SetPayload(kCallUrl, absl::Cord(absl::StrCat(sent, between, known.doing.value_or(""))));
 }
 
 }  // namespace
 
-bool WasSent(const absl::Status& status) { return KnownOf(status).sent.value_or(true); }
+bool WasSent(const absl::Status& status) {
+  return KnownOf(status).sent.value_or(internal::Sent::kPerhaps) != internal::Sent::kNo;
+}
 
 namespace internal {
 namespace {
@@ -164,14 +168,14 @@ void SetText(capnp::Text::Builder to, absl::string_view from) {
 }  // namespace
 
 absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,
-                       absl::string_view why, bool sent) {
+                       absl::string_view why, Sent sent) {
   absl::Status status(code, absl::StrCat(kCalling, method, kAt, peer, ": ", why, Ending(sent)));
   SetKnown(status, {.sent = sent, .doing = absl::StrCat(kCalling, method)});
   return status;
 }
 
 absl::Status PublicCallError(absl::StatusCode code, absl::string_view method, absl::string_view why,
-                             bool sent) {
+                             Sent sent) {
   absl::Status status(code, absl::StrCat("calling ", method, ": ", why, Ending(sent)));
   SetWasSent(status, sent);
   return status;
@@ -197,7 +201,7 @@ absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::s
   return named;
 }
 
-void SetWasSent(absl::Status& status, bool sent) {
+void SetWasSent(absl::Status& status, Sent sent) {
   KnownHere known = KnownOf(status);
   known.sent = sent;
   SetKnown(status, known);

@@ -11,6 +11,8 @@
 //     if (!absl::IsUnavailable(status) || hawser::WasSent(status)) return status;
 //   }
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "hawser/base/peer_text.h"  // EscapePeerText(), for programs that print what a peer sent.
@@ -27,16 +29,24 @@ namespace internal {
 // Whether a call was sent, and what this process was doing, is in the text of a status or, if its text does
 // not say so, in a detail. The text of a status that a peer sent says nothing about this process's call.
 
+// What is known of a call that has no answer. Values: of a byte.
+enum class Sent : uint8_t {
+  kNo,
+  kYes,
+  // Another thread was to send it, and may have: WasSent() is true.
+  kPerhaps,
+};
+
 // The status of a call that the server did not answer: `code`, and a text with the name of its `method`, the
 // address of its `peer`, `why` it failed, and whether it was sent. WasSent() returns the latter.
 absl::Status CallError(absl::StatusCode code, absl::string_view method, absl::string_view peer,
-                       absl::string_view why, bool sent);
+                       absl::string_view why, Sent sent);
 
 // The same without an address, for a mistake in the use of this library: the text crosses the wire if a
 // handler returns it, so that the mistake is read where it is noticed. `why` has nothing that a peer must not
 // learn.
 absl::Status PublicCallError(absl::StatusCode code, absl::string_view method, absl::string_view why,
-                             bool sent);
+                             Sent sent);
 
 // The text of `status` has addresses that this process's own callers should not see. EncodeStatus() sends a
 // text made of `doing` ("calling kv.capnp:KeyValue.get") and the code instead.
@@ -52,7 +62,7 @@ absl::Status NameUnserved(absl::Status status, absl::string_view method, absl::s
 inline constexpr absl::string_view kMetadataUrl = "type.hawser/metadata";
 
 // Sets what WasSent() returns.
-void SetWasSent(absl::Status& status, bool sent);
+void SetWasSent(absl::Status& status, Sent sent);
 
 // Bounds on one status on the wire. The excess is left out; a cut message ends in "...".
 inline constexpr size_t kStatusMessageMax = 16 << 10;

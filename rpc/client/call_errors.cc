@@ -11,7 +11,7 @@
 namespace hawser::internal {
 
 absl::Status CallErrors::Error(absl::StatusCode code, absl::string_view why) const {
-  return CallError(code, method, peer_address, why, was_sent);
+  return CallError(code, method, peer_address, why, sent);
 }
 
 absl::Status CallErrors::Cancelled() const {
@@ -36,7 +36,7 @@ absl::Status CallErrors::InChild() const {
 }
 
 absl::Status CallErrors::NotSent(absl::Status why) {
-  SetWasSent(why, false);
+  SetWasSent(why, Sent::kNo);
   return why;
 }
 

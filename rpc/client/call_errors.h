@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "hawser/rpc/status.h"
 #include "hawser/transport/wire/message.h"
 
 namespace hawser::internal {
@@ -32,7 +33,7 @@ struct CallErrors {
 
   const char* method;
   const std::string& peer_address;
-  bool was_sent;
+  Sent sent;
 };
 
 }  // namespace hawser::internal

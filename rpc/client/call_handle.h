@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "hawser/rpc/method.h"
 #include "hawser/rpc/options.h"
+#include "hawser/rpc/status.h"
 #include "hawser/rpc/trace.h"
 #include "hawser/transport/wire/message.h"
 
@@ -107,6 +108,8 @@ class CallHandle {
 
  private:
   friend class CallAwaiter;
+  // On the caller's thread, after Send(), before a cancel.
+  [[gnu::cold]] Sent SentAsFarAsKnownHere() const;
   explicit CallHandle(CallFront* call) : call_(call) {}  // Takes over one reference.
   static CallHandle NewOn(const std::shared_ptr<CallSender>& channel, const Method& method,
                           const CallOptions& options);

@@ -32,7 +32,8 @@ absl::Status CallOutcome::Wait(transport::Poller& poller, const CallTimeout& tim
                    absl::StrCat("the deadline passed, and this process could not look for the answer: the "
                                 "poller of its channel has been held for ",
                                 transport::RoughDuration(held), " by ", transport::Describe(*holder)),
-                   /*sent=*/true);
+                   // The poller that is held was to send it, too.
+                   Sent::kPerhaps);
 }
 
 }  // namespace hawser::internal

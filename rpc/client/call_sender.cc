@@ -66,7 +66,7 @@ bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {
 
 absl::Status CallSender::WhyClosed(const UntypedCall& call) const {
   if (is_null_) {
-    return PublicCallError(why_closed_.code(), call.method_.name, why_closed_.message(), /*sent=*/false);
+    return PublicCallError(why_closed_.code(), call.method_.name, why_closed_.message(), Sent::kNo);
   }
   return call.errors().Error(why_closed_.code(), why_closed_.message());
 }

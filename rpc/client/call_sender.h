@@ -73,6 +73,8 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   // The server of `connection` has refused a call without running it: it is going away.
   virtual void OnCallNotRun(transport::Connection& connection) = 0;
 
+  // ChannelCore::WithoutConnection(): nothing is sent. From any thread.
+  bool is_null() const { return is_null_; }
   bool closed() const { return state_.load(std::memory_order_relaxed) == ChannelState::kClosed; }
   const absl::Status& why_closed() const { return why_closed_; }
   // Sends `call`, queues it, or ends it.
@@ -128,7 +130,7 @@ class CallSender : protected Link::Observer, public std::enable_shared_from_this
   const bool intercepts_;
   // Used on the poller; here they take no room of their own.
   bool dials_ = false;    // False: the peer dialed the connection, and there will be no other.
-  bool is_null_ = false;  // ChannelCore::WithoutConnection().
+  bool is_null_ = false;  // Set before it is used.
   std::atomic<ChannelState> state_{ChannelState::kConnecting};
   CallPool calls_;
   // Set before the channel is used. One test finds both a fork and a group: see takes_new_calls().

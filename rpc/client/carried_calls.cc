@@ -42,7 +42,7 @@ void CarriedCalls::Prepare(UntypedCall& carrier, UntypedCall& call, CallSender& 
   carrier.carried_for_ = &call;
   carrier.stage_ = CallStage::State::kNew;
   carrier.cancelled_ = carrier.request_comes_back_ = false;
-  carrier.was_sent_ = call.was_sent_;
+  carrier.sent_ = call.sent_;
   carrier.resends_ = call.resends_;
   carrier.begun_ns_ = call.begun_ns_;
   carrier.deadline_ns_ = call.deadline_ns_;
@@ -77,8 +77,8 @@ void CarriedCalls::GiveBack(UntypedCall& carrier) {
   carrier.sender_->poller().AddAsyncInterest(-1);
   carrier.Move(CallStage::Event::kEndSoon);
   call.sender_->poller().Run(
-      [&call, request = std::move(carrier.request), was_sent = carrier.was_sent_,
-       resends = carrier.resends_]() mutable { TakeBack(call, std::move(request), was_sent, resends); });
+      [&call, request = std::move(carrier.request), sent = carrier.sent_,
+       resends = carrier.resends_]() mutable { TakeBack(call, std::move(request), sent, resends); });
   carrier.Unref();
 }
 
@@ -86,7 +86,7 @@ void CarriedCalls::OnResult(UntypedCall& call, absl::StatusOr<transport::Incomin
   if (!DropCarrier(call)) return;
   if (!result.ok() && call.lands() && call.sender_->closed()) {
     const absl::Status& why = call.sender_->why_closed();  // It has cancelled the carrier.
-    call.was_sent_ = true;                                 // It may have been.
+    if (call.sent_ == Sent::kNo) call.sent_ = Sent::kPerhaps;
     return call.End(call.errors().Error(why.code(), why.message()));
   }
   if (!result.ok()) return call.End(std::move(result).status());
@@ -94,11 +94,11 @@ void CarriedCalls::OnResult(UntypedCall& call, absl::StatusOr<transport::Incomin
   call.End(absl::OkStatus());
 }
 
-void CarriedCalls::TakeBack(UntypedCall& call, transport::OutgoingMessagePtr request, bool was_sent,
+void CarriedCalls::TakeBack(UntypedCall& call, transport::OutgoingMessagePtr request, Sent sent,
                             uint8_t resends) {
   if (!DropCarrier(call)) return;
   call.request = std::move(request);
-  call.was_sent_ = was_sent;
+  call.sent_ = sent;
   call.resends_ = resends;
   if (call.cancelled_) return call.EndSoon(call.errors().Cancelled());  // With ReceiveInto(): see End().
   call.sender_->Start(call);
@@ -122,7 +122,7 @@ void CarriedCalls::End(UntypedCall& call, absl::StatusCode code, absl::string_vi
 
 void CarriedCalls::EndWithoutCarrier(UntypedCall& call, absl::StatusCode code, absl::string_view why) {
   call.AddRef();
-  call.was_sent_ = true;  // It may have been.
+  if (call.sent_ == Sent::kNo) call.sent_ = Sent::kPerhaps;
   call.EndSoon(call.errors().Error(code, why));
   call.carrier_->Cancel();  // Its end may come in here.
 }

@@ -48,8 +48,7 @@ class CarriedCalls {
   static void Start(UntypedCall& carrier);
   // On the poller of `call`: the result of its carrier, or its request.
   static void OnResult(UntypedCall& call, absl::StatusOr<transport::IncomingMessagePtr>&& result);
-  static void TakeBack(UntypedCall& call, transport::OutgoingMessagePtr request, bool was_sent,
-                       uint8_t resends);
+  static void TakeBack(UntypedCall& call, transport::OutgoingMessagePtr request, Sent sent, uint8_t resends);
   // False: the call has ended meanwhile.
   static bool DropCarrier(UntypedCall& call);
   // It is in no queue any more.

@@ -163,7 +163,9 @@ absl::Status RemoteCall::Wait() {
   if (transport::Poller::ThisThreadHoldsOne()) {
     Drop();
     return MisplacedWait("RemoteOperation::Wait()",
-                         ", where everything else on that poller would wait, too; use Then() or co_await");
+                         absl::StrCat(", where everything else on that poller would wait, too; use Then() or "
+                                      "co_await",
+                                      PartlyDone()));
   }
   carrier_->poller().WaitFor(event_);
   return result();

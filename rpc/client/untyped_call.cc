@@ -31,14 +31,14 @@ transport::OutgoingMessagePtr UnsendableMessage() {
 }
 
 // Of a thread that is on a poller.
-absl::Status WaitMisplaced(const char* method, const std::string& peer_address) {
+absl::Status WaitMisplaced(const char* method, const std::string& peer_address, Sent sent) {
   const absl::Status why =
       MisplacedWait("Wait()",
                     ", on a poller's thread, where everything else on that poller, perhaps this answer, "
                     "would wait, too; use "
                     "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
                     absl::StrCat("calling ", method, " at ", peer_address));
-  return PublicCallError(why.code(), method, why.message(), /*sent=*/true);
+  return PublicCallError(why.code(), method, why.message(), sent);
 }
 
 }  // namespace
@@ -85,6 +85,14 @@ void CallHandle::Drop() {
   dropped.outcome_.WaitToTheEnd(dropped.sender_->poller(), dropped.Whose());
 }
 
+// On the poller of its channel, Send() has done all that it does now, and a cancel is done at once. Otherwise
+// that poller may be at work on both.
+Sent CallHandle::SentAsFarAsKnownHere() const {
+  const UntypedCall& sent = call();
+  if (!sent.sender_->poller().Held()) return sent.sender_->is_null() ? Sent::kNo : Sent::kPerhaps;
+  return sent.stage_ == CallStage::State::kCarried && sent.sent_ == Sent::kNo ? Sent::kPerhaps : sent.sent_;
+}
+
 void CallHandle::Then(Callback&& callback) {
   call().outcome_.set_callback(std::move(callback));
   call().Hook();
@@ -99,14 +107,14 @@ CallResult CallHandle::Wait() {
   const ReadLimits& limits = sender.read_limits();
   CallOutcome& outcome = call().outcome_;
   if (call().parents_sender_ != nullptr) return {outcome.Take(), limits};
-  if (call().in_child()) return {call().errors().InChild(), limits};
+  if (call().in_child()) return {call().WhyInChild(), limits};
   const char* const method = call().method_.name;
   if (call().lands()) {
     outcome.WaitToTheEnd(sender.poller(), call().Whose());
     return {outcome.Take(), limits};
   }
   absl::Status given_up = transport::Poller::ThisThreadHoldsOne()
-                              ? WaitMisplaced(method, sender.peer_address())
+                              ? WaitMisplaced(method, sender.peer_address(), SentAsFarAsKnownHere())
                               : outcome.Wait(sender.poller(), call().timeout_, method, sender.peer_address());
   if (given_up.ok()) return {outcome.Take(), limits};
   call().Cancel();
@@ -143,7 +151,14 @@ void CallAwaiter::Abandon() {
 UntypedCall::UntypedCall() = default;
 UntypedCall::~UntypedCall() = default;
 
-CallErrors UntypedCall::errors() const { return {method_.name, sender_->peer_address(), was_sent_}; }
+CallErrors UntypedCall::errors() const { return {method_.name, sender_->peer_address(), sent_}; }
+
+// One that the parent has sent, and whose result it had not, is still in the hands of the parent's poller.
+absl::Status UntypedCall::WhyInChild() const {
+  CallErrors errors = this->errors();
+  if (errors.sent == Sent::kNo && refs.load(std::memory_order_relaxed) > 1) errors.sent = Sent::kPerhaps;
+  return errors.InChild();
+}
 
 bool UntypedCall::in_child() const { return !sender_->poller().usable_in_this_process(); }
 
@@ -164,7 +179,7 @@ void UntypedCall::Free() {
 }
 
 void UntypedCall::SendElsewhere() {
-  if (parents_sender_ != nullptr) return;
+  if (parents_sender_ != nullptr || in_child()) return;
   transport::Poller& poller = sender_->poller();
   const bool held = poller.Held();
   deadline_ns_ = timeout_.Begin(poller, held);
@@ -204,7 +219,7 @@ void UntypedCall::Hook() {
 }
 
 void UntypedCall::InvokeCallbackInChild() {
-  if (parents_sender_ == nullptr) outcome_.Set(errors().InChild());
+  if (parents_sender_ == nullptr) outcome_.Set(WhyInChild());
   AddRef();
   InvokeCallback();
   Unref();
@@ -300,11 +315,11 @@ void UntypedCall::OnOtherResponse(transport::Connection& connection, transport::
 // cancelled: a cancel ends a call that was sent at once, and takes no answer any more.
 void UntypedCall::OnCallNotRun(transport::Connection& connection, absl::Status why) {
   // If it was sent before, that server may have run it.
-  if (resends_ == 0) was_sent_ = false;
+  if (resends_ == 0) sent_ = Sent::kNo;
   const std::shared_ptr<CallSender> sender = sender_->shared_from_this();
   const bool comes_back = std::exchange(request_comes_back_, false);
   if (!comes_back) {
-    SetWasSent(why, was_sent_);
+    SetWasSent(why, sent_);
     End(std::move(why));
     return sender->OnCallNotRun(connection);
   }

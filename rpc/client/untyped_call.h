@@ -89,6 +89,8 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
     return [this] { return errors().Describe(); };
   }
   CallErrors errors() const;
+  // This process is a child of the one that made it.
+  [[gnu::cold]] absl::Status WhyInChild() const;
 
   // ---- On the poller.
   void Move(CallStage::Event event) { MoveFrom(stage_, event); }
@@ -152,7 +154,7 @@ class UntypedCall final : transport::ResponseHandler, public CallFront {
   // ---- Used by the poller, from Send() on.
   Stage stage_ = Stage::kNew;
   bool cancelled_ = false;
-  bool was_sent_ = false;
+  Sent sent_ = Sent::kNo;  // kPerhaps: another connection was to carry it.
   uint8_t resends_ = 0;
   bool request_comes_back_ = false;
   bool is_usual_ = false;          // As far as it is known before Send(): see there. Used by the caller.

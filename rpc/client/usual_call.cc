@@ -25,7 +25,8 @@ namespace hawser::internal {
   method_ = method;
   request = held ? sender.poller().NewOutgoing() : sender.poller().messages().NewOutgoing();
   stage_ = Stage::kNew;
-  cancelled_ = was_sent_ = request_comes_back_ = false;
+  cancelled_ = request_comes_back_ = false;
+  sent_ = Sent::kNo;
   resends_ = 0;
   metadata_segment_ = 0;
   bool may_have_extras = sender.intercepts() || MayTraceHere();
@@ -100,7 +101,7 @@ void CallHandle::Send() { call().Send(); }
   if (!id.ok()) [[unlikely]]
     return EndUnsent(call, id.status());
   call.MoveFrom(stage, CallStage::Event::kSend);
-  call.was_sent_ = true;
+  call.sent_ = Sent::kYes;
   call.connection_ = &connection;
   call.exchange_ = *id;
   return true;

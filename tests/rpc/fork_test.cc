@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "hawser/tests/testing/child.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
@@ -82,6 +83,26 @@ TEST_F(ForkTest, CallOfTheParentFailsInTheChildAndMayBeDestroyedThere) {
   }));
   for (DeferredCall& call : at_server) call.Finish(absl::OkStatus());
   EXPECT_THAT(waited_for->Wait(), IsOk()) << "the parent was harmed";
+}
+
+TEST_F(ForkTest, WhetherACallWasSentIsWhatTheParentKnew) {
+  TestServer server;
+  auto channel = server.Connect();
+  absl::Notification held, go_on;
+  probe::ProbeStub(channel).Echo().Send().Then([&](auto) {
+    held.Notify();
+    go_on.WaitForNotification();
+  });
+  held.WaitForNotification();
+  auto posted = SendAct(channel, 1, {.timeout = kLong});  // The poller, which is held, is to send it.
+  auto built = probe::ProbeStub(channel).Act();
+  EXPECT_TRUE(InChild([&] {
+    const absl::Status of_parent = posted.Wait().status(), of_child = built.Send().Wait().status();
+    return WasSent(of_parent) && absl::StrContains(of_parent.message(), "it may have been sent") &&
+           !WasSent(of_child) && absl::StrContains(of_child.message(), "it was not sent");
+  }));
+  go_on.Notify();
+  EXPECT_THAT(posted.Wait(), IsOk()) << "the parent was harmed";
 }
 
 TEST_F(ForkTest, AChildMayDestroyChannelAndServer) {

@@ -8,6 +8,8 @@
 
 #include "hawser/rpc/log.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/testing/test_fabric.h"
+#include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -15,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
@@ -59,6 +62,47 @@ TEST_F(MisplacedWaitTest, TheHandlerIsNamedAndItsCallerReadsTheRule) {
   }
 }
 
+// A handler's poller is that of these channels, so what was sent is known.
+TEST_F(MisplacedWaitTest, WhatWasNotSentIsNotSaidToBe) {
+  const std::string gone = TestServer().uri;
+  TestServer server({.pollers = 1});
+  const auto dead = Channel::Create(gone, {.server = &server.server});
+  const auto channel = server.Connect();
+  Box<absl::Status> results;
+  const std::vector<std::function<absl::Status()>> waits = {
+      [&] { return SendAct(*dead, 1).Wait().status(); },  // Not connected.
+      [&] {
+        return SendAct(nullptr, 1).Wait().status();
+      },  // No channel, of whose poller this may be another.
+  };
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    results.Put(number < waits.size() ? waits[number]()
+                                      : probe::ListenerStub(context.peer()).Notify().Send().Wait().status());
+    return absl::OkStatus();
+  };
+  for (uint64_t number = 0; number <= waits.size(); ++number) {
+    EXPECT_THAT(SendAct(channel, number).Wait(), IsOk());
+    const absl::Status status = results.Take();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+    EXPECT_FALSE(WasSent(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("use Then() or co_await there"));
+    EXPECT_THAT(std::string(status.message()), EndsWith("; it was not sent"));
+  }
+}
+
+TEST_F(MisplacedWaitTest, WhatAnotherPollerWasToSendMayHaveBeenSent) {
+  TestServer server;
+  const auto own = transport::Runtime::Create(TestScheme(), {.pollers = 1});
+  ASSERT_THAT(own.status(), IsOk());
+  const auto other = server.Connect({.runtime = *own});
+  server.probe.on_act = [&](ServerContext&, uint64_t number) {
+    return number == 0 ? absl::OkStatus() : SendAct(other, 0).Wait().status();
+  };
+  const absl::Status status = SendAct(server.Connect(), 1).Wait().status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("; it may have been sent, and the server may have run"));
+}
+
 TEST_F(MisplacedWaitTest, ACallbackIsNamedToo) {
   TestServer server;
   const auto channel = server.Connect();
@@ -67,6 +111,7 @@ TEST_F(MisplacedWaitTest, ACallbackIsNamedToo) {
       [&](auto) { results.Put(SendAct(channel, 1).Wait().status()); });
   const absl::Status status = results.Take();
   EXPECT_TRUE(WasSent(status));
+  EXPECT_THAT(std::string(status.message()), EndsWith("; it was sent, so the server may have run it"));
   constexpr char kRule[] =
       "Wait() was called in the callback of probe.capnp:Probe.echo, on a poller's thread";
   EXPECT_THAT(std::string(status.message()), HasSubstr(kRule));

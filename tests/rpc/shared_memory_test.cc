@@ -34,6 +34,7 @@ namespace hawser {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kBytes = 1 << 20;
 
@@ -420,6 +421,23 @@ TEST_F(SharedMemoryTest, AChildAfterForkLeavesTheMemoryToItsParent) {
   }));
   for (const auto& read : reads) EXPECT_THAT(read->Wait(), IsOk()) << "the parent was harmed";
   EXPECT_EQ(std::string(reinterpret_cast<char*>(buffer->data()), 4000), Expected(0, 4000));
+}
+
+TEST_F(SharedMemoryTest, AWriteThatIsWaitedForInAHandlerMayHaveHappenedAndSaysSo) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  std::string bytes = Expected(0, 8);  // Not registered: then it would be a CHECK.
+  act_.on_act = [&](ServerContext&, uint64_t number) {
+    return (number == 0 ? remote.Read(0, SpanOf(bytes)) : remote.Write(0, SpanOf(std::as_const(bytes))))
+        .Wait();
+  };
+  constexpr char kMayBe[] = "it may have been written, in whole or in part";
+  const absl::Status read = SendAct(channel, 0).Wait().status(),
+                     written = SendAct(channel, 1).Wait().status();
+  EXPECT_THAT(read, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(read.message()), Not(HasSubstr(kMayBe)));
+  EXPECT_THAT(written, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(written.message()), HasSubstr(kMayBe));
 }
 
 TEST_F(SharedMemoryTest, RevokeInAHandlerIsRefused) {

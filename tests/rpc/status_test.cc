@@ -93,18 +93,24 @@ TEST(StatusTest, MoreDetailsThanFitAreLeftOut) {
 
 TEST(StatusTest, WhetherACallWasSentIsAskedOfThatCallOnly) {
   absl::Status other = absl::UnavailableError("the server behind me is down");
-  internal::SetWasSent(other, false);
+  internal::SetWasSent(other, internal::Sent::kNo);
   ASSERT_FALSE(WasSent(other));
   EXPECT_TRUE(WasSent(Cross(other)));
 }
 
 TEST(StatusTest, AnErrorOfACallNamesWhatWasDoneAndWhetherItWasSent) {
-  const absl::Status sent = internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", true);
+  const absl::Status sent =
+      internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", internal::Sent::kYes);
   EXPECT_TRUE(WasSent(sent));
   EXPECT_EQ(sent.message(), "calling a at b: lost; it was sent, so the server may have run it");
-  const absl::Status unsent = internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", false);
+  const absl::Status unsent =
+      internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", internal::Sent::kNo);
   EXPECT_FALSE(WasSent(unsent));
   EXPECT_EQ(unsent.message(), "calling a at b: lost; it was not sent");
+  const absl::Status perhaps =
+      internal::CallError(absl::StatusCode::kUnavailable, "a", "b", "lost", internal::Sent::kPerhaps);
+  EXPECT_TRUE(WasSent(perhaps));
+  EXPECT_EQ(perhaps.message(), "calling a at b: lost; it may have been sent, and the server may have run it");
 }
 
 std::string DeadUri() {
@@ -139,8 +145,12 @@ TEST(StatusTest, ItIsPrintedWithoutADetailThatItsTextSays) {
 
 TEST(StatusTest, ADetailSaysWhatTheTextDoesNot) {
   absl::Status refused = absl::PermissionDeniedError("no such tenant");
-  internal::SetWasSent(refused, false);
+  internal::SetWasSent(refused, internal::Sent::kNo);
   EXPECT_THAT(Printed(refused), HasSubstr("type.hawser/call='unsent'"));
+  internal::SetWasSent(refused, internal::Sent::kPerhaps);
+  EXPECT_THAT(Printed(refused), HasSubstr("type.hawser/call='perhaps sent'"));
+  EXPECT_TRUE(WasSent(refused));
+  internal::SetWasSent(refused, internal::Sent::kNo);
   internal::KeepTextHere(refused, "looking for a tenant");
   EXPECT_THAT(Printed(refused), HasSubstr("type.hawser/call='unsent, looking for a tenant'"));
   EXPECT_FALSE(WasSent(refused));
@@ -150,11 +160,11 @@ TEST(StatusTest, ADetailSaysWhatTheTextDoesNot) {
   EXPECT_EQ(Cross(lost).message(),
             "reaching the memory of a server: its server could not be reached, or was lost");
   absl::Status sent = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
-                                          "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
+                                          "tcp://10.0.0.9:7470", "lost", internal::Sent::kNo);
   EXPECT_THAT(Printed(sent), Not(HasSubstr("type.hawser")));
-  internal::SetWasSent(sent, true);
+  internal::SetWasSent(sent, internal::Sent::kYes);
   EXPECT_TRUE(WasSent(sent)) << "not what the text says";
-  internal::SetWasSent(sent, false);
+  internal::SetWasSent(sent, internal::Sent::kNo);
   EXPECT_FALSE(WasSent(sent));
   EXPECT_THAT(Printed(sent), Not(HasSubstr("type.hawser")));
 }
@@ -195,7 +205,7 @@ TEST(GatewayTest, TheBackendsAddressStaysWithTheGateway) {
 
 TEST(GatewayTest, TheBackendsAddressStaysThoughMemoryIsShort) {
   const absl::Status status = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
-                                                  "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
+                                                  "tcp://10.0.0.9:7470", "lost", internal::Sent::kNo);
   EXPECT_EQ(std::string(internal::Shortened(status, 256).message()),
             "calling kv.capnp:KeyValue.get: its server could not be reached, or was lost; it was not sent");
   EXPECT_EQ(internal::Shortened(status, 8), absl::UnavailableError("calling "));
@@ -256,7 +266,7 @@ TEST(GatewayTest, TheTextOfAPeerDoesNotSayWhetherACallWasSent) {
 
 TEST(GatewayTest, AnErrorThatIsQuotedKeepsItsAddressHere) {
   const absl::Status status = internal::CallError(absl::StatusCode::kUnavailable, "kv.capnp:KeyValue.get",
-                                                  "tcp://10.0.0.9:7470", "lost", /*sent=*/false);
+                                                  "tcp://10.0.0.9:7470", "lost", internal::Sent::kNo);
   EXPECT_EQ(Cross(absl::InternalError(status.message())).message(),
             "calling kv.capnp:KeyValue.get: it failed; it was not sent");
   for (const char* own : {"calling the doctor at tcp://10.0.0.9:7470", "connecting to the database: late",
