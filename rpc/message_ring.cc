@@ -104,6 +104,22 @@ absl::StatusOr<MessageRing> MessageRing::Create(absl::Span<uint8_t> memory) {
 }
 
 // Each store releases: the loads of the words that the client may overwrite now come before it.
+MessageRing::MessageRing(MessageRing&& other) noexcept : MessageRing(other.layout_, other.memory_) {
+  *this = std::move(other);
+}
+
+MessageRing& MessageRing::operator=(MessageRing&& other) noexcept {
+  layout_ = other.layout_;
+  memory_ = other.memory_;
+  taken_ = other.taken_;
+  seen_ = other.seen_;
+  length_ = other.length_;
+  absl::Status broken =
+      std::exchange(other.broken_, absl::FailedPreconditionError("the MessageRing was moved from"));
+  broken_ = std::move(broken);
+  return *this;
+}
+
 void MessageRing::StoreHead() {
   const std::array<uint64_t, 3> head = RingLayout::EncodeHead({layout_.words(), taken_});
   for (size_t i = 0; i < head.size(); ++i) {
@@ -291,6 +307,24 @@ RemoteRing::RemoteRing(RemoteMemory memory)
       // Unused if the memory is too small.
       writer_(RingLayout::Of(std::max<uint64_t>(memory_.size_bytes(), 64)).value()),
       claim_(memory_.Random() | 1) {}
+
+RemoteRing::RemoteRing(RemoteRing&& other) noexcept
+    : memory_(std::move(other.memory_)),
+      ended_(std::exchange(other.ended_, absl::FailedPreconditionError("the RemoteRing was moved from"))),
+      writer_(other.writer_),
+      is_checked_(other.is_checked_),
+      claim_(other.claim_) {}
+
+RemoteRing& RemoteRing::operator=(RemoteRing&& other) noexcept {
+  memory_ = std::move(other.memory_);
+  absl::Status ended =
+      std::exchange(other.ended_, absl::FailedPreconditionError("the RemoteRing was moved from"));
+  ended_ = std::move(ended);
+  writer_ = other.writer_;
+  is_checked_ = other.is_checked_;
+  claim_ = other.claim_;
+  return *this;
+}
 
 absl::Status RemoteRing::ReadFirst(const TimeLeft& time) {
   uint8_t first[RingWriter::kFirstReadBytes];

@@ -103,6 +103,9 @@ class MessageRing {
   // Makes this memory a ring; what it held is gone. No client may have a grant of it yet. InvalidArgument: it
   // is too small, or does not begin at a multiple of 8.
   static absl::StatusOr<MessageRing> Create(absl::Span<uint8_t> memory);
+  // What was moved from receives nothing: FailedPrecondition.
+  MessageRing(MessageRing&& other) noexcept;
+  MessageRing& operator=(MessageRing&& other) noexcept;
 
   uint64_t message_bytes_max() const { return layout_.message_bytes_max(); }
 
@@ -207,6 +210,9 @@ class RemoteRing {
  public:
   // `memory`: a ticket with READ and WRITE for all of what the server has made a ring.
   explicit RemoteRing(RemoteMemory memory);
+  // What was moved from has ended: FailedPrecondition.
+  RemoteRing(RemoteRing&& other) noexcept;
+  RemoteRing& operator=(RemoteRing&& other) noexcept;
 
   // The timeout is for all READs and WRITEs of the call together. The first Send() READs the head, and claims
   // the ring, in seven round trips; later ones READ it if the ring seems full, up to 16 times if the server

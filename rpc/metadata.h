@@ -14,6 +14,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/attributes.h"
 #include "absl/status/status.h"
@@ -100,6 +101,16 @@ class Metadata {
   Metadata() = default;
   Metadata(std::initializer_list<MetadataView::Pair> pairs);
   explicit Metadata(MetadataView view) : bytes_(view.bytes_) {}
+  Metadata(const Metadata&) = default;
+  Metadata& operator=(const Metadata&) = default;
+  // What was moved from is empty.
+  Metadata(Metadata&& other) noexcept
+      : bytes_(std::exchange(other.bytes_, {})), status_(std::exchange(other.status_, absl::OkStatus())) {}
+  Metadata& operator=(Metadata&& other) noexcept {
+    bytes_ = std::exchange(other.bytes_, {});
+    status_ = std::exchange(other.status_, absl::OkStatus());
+    return *this;
+  }
 
   // A pair that breaks a rule above is not added. Then status() says which rule, and the call or reply that
   // this is sent with fails with that. An error is sent without it.

@@ -50,6 +50,15 @@ absl::Status CheckTicket(const transport::LaneTicket& ticket) {
 
 // ---- RemoteOperation
 
+RemoteOperation::RemoteOperation(RemoteOperation&& other) noexcept
+    : call_(std::move(other.call_)),
+      is_taken_(other.is_taken_),
+      failed_(std::exchange(other.failed_, absl::OkStatus())) {}
+
+absl::Status RemoteOperation::WhyNone() const {
+  return failed_.ok() ? absl::FailedPreconditionError("the RemoteOperation was moved from") : failed_;
+}
+
 RemoteOperation::~RemoteOperation() {
   EndInChild();
   if (call_ != nullptr && !is_taken_) call_->Drop();
@@ -65,7 +74,7 @@ void RemoteOperation::EndInChild() {
 
 absl::Status RemoteOperation::Wait() {
   EndInChild();
-  if (call_ == nullptr) return failed_;
+  if (call_ == nullptr) return WhyNone();
   Take();
   return call_->Wait();
 }
@@ -77,7 +86,7 @@ void RemoteOperation::Take() {
 
 void RemoteOperation::Then(absl::AnyInvocable<void(const absl::Status&)> callback) {
   EndInChild();
-  if (call_ == nullptr) return callback(failed_);
+  if (call_ == nullptr) return callback(WhyNone());
   Take();
   // Kept: the callback may destroy this.
   const std::shared_ptr<internal::RemoteCall> call = call_;
@@ -124,6 +133,21 @@ RemoteMemory::RemoteMemory(std::shared_ptr<Channel> channel, memory::Ticket::Rea
   ticket_ = lane_->NewTicket(ticket);
 }
 
+RemoteMemory::RemoteMemory(RemoteMemory&& other) noexcept
+    : channel_(std::move(other.channel_)),
+      why_not_(std::exchange(other.why_not_, absl::OkStatus())),
+      lane_(std::move(other.lane_)),
+      ticket_(std::move(other.ticket_)) {}
+
+RemoteMemory& RemoteMemory::operator=(RemoteMemory&& other) noexcept {
+  channel_ = std::move(other.channel_);
+  why_not_ = std::exchange(other.why_not_, absl::OkStatus());
+  // The ticket goes first: its end closes its handle on the lane.
+  ticket_ = std::move(other.ticket_);
+  lane_ = std::move(other.lane_);
+  return *this;
+}
+
 struct RemoteMemory::What {
   Kind kind = Kind::kRead;
   uint64_t compare_add = 0;
@@ -134,7 +158,10 @@ uint64_t RemoteMemory::size_bytes() const { return ticket_ == nullptr ? 0 : tick
 
 RemoteOperation RemoteMemory::Begin(const What& what, absl::Span<const RemoteRange> ranges,
                                     absl::Span<uint8_t> local, const RemoteOptions& options) {
-  if (!why_not_.ok()) return RemoteOperation(why_not_);
+  if (lane_ == nullptr) {
+    return RemoteOperation(why_not_.ok() ? absl::FailedPreconditionError("the RemoteMemory was moved from")
+                                         : why_not_);
+  }
   if (!lane_->poller().usable_in_this_process()) return RemoteOperation(InChild());
   if (ranges.size() > kRangesMax) {
     return RemoteOperation(absl::InvalidArgumentError(
@@ -207,7 +234,7 @@ RemoteOperation RemoteMemory::FetchAdd(uint64_t offset, uint64_t addend, uint64_
 
 RemoteCapabilities RemoteMemory::capabilities() const {
   RemoteCapabilities capabilities;
-  if (!why_not_.ok()) return capabilities;
+  if (lane_ == nullptr) return capabilities;
   capabilities.by_nic = lane_->by_nic();
   capabilities.read_depth = lane_->read_depth();
   capabilities.is_known = capabilities.read_depth != 0;
@@ -230,7 +257,7 @@ uint64_t RemoteMemory::Random() const {
 }
 
 absl::Duration RemoteMemory::default_timeout() const {
-  if (!why_not_.ok()) return absl::InfiniteDuration();
+  if (lane_ == nullptr) return absl::InfiniteDuration();
   const int64_t timeout_ns = channel_->sender()->default_timeout_ns();
   return timeout_ns == transport::kNever ? absl::InfiniteDuration() : absl::Nanoseconds(timeout_ns);
 }

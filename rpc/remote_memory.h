@@ -90,7 +90,8 @@ struct RemoteCapabilities {
 // operations on it end with Unavailable; the next one opens a new connection. Calls are not concerned.
 class [[nodiscard]] RemoteOperation {
  public:
-  RemoteOperation(RemoteOperation&& other) noexcept = default;
+  // What was moved from has no operation, and its result is FailedPrecondition.
+  RemoteOperation(RemoteOperation&& other) noexcept;
   RemoteOperation& operator=(RemoteOperation&&) = delete;
   // Without a result it cancels the operation, and waits for its end if a NIC may touch the caller's memory
   // until then: memory of AllocateBuffer() or of a RegisteredMemory. In a handler or a callback that would be
@@ -138,8 +139,11 @@ class [[nodiscard]] RemoteOperation {
  private:
   void EndInChild();
   void Take();
+  // Without a `call_`.
+  absl::Status WhyNone() const;
 
-  // Null: it was never begun, and `failed_` says why. Cancel() of another thread reads it beside Wait().
+  // Null: it was never begun, and `failed_` says why; OK: it was moved from. Cancel() of another thread reads
+  // it beside Wait().
   std::shared_ptr<internal::RemoteCall> call_;
   bool is_taken_ = false;  // The result: `call_` is for Cancel() only.
   absl::Status failed_;
@@ -148,7 +152,9 @@ class [[nodiscard]] RemoteOperation {
 // What a coroutine suspends on.
 class RemoteOperation::Awaiter {
  public:
-  explicit Awaiter(RemoteOperation operation) : operation_(std::move(operation)) {}
+  explicit Awaiter(RemoteOperation operation) : operation_(std::move(operation)) {
+    if (operation_.call_ == nullptr) operation_.failed_ = operation_.WhyNone();
+  }
   bool await_ready() const { return operation_.call_ == nullptr; }
   // False: it has failed, and the coroutine goes on at once.
   bool await_suspend(std::coroutine_handle<> waiting);
@@ -184,8 +190,9 @@ class RemoteMemory {
   // Fails with each operation: a channel that is null, that leads back to a client, or that has several
   // connections (ChannelOptions::connections), since a ticket is for one of them.
   RemoteMemory(std::shared_ptr<Channel> channel, memory::Ticket::Reader ticket);
-  RemoteMemory(RemoteMemory&&) noexcept = default;
-  RemoteMemory& operator=(RemoteMemory&&) noexcept = default;
+  // What was moved from reaches nothing: operations end with FailedPrecondition.
+  RemoteMemory(RemoteMemory&& other) noexcept;
+  RemoteMemory& operator=(RemoteMemory&& other) noexcept;
 
   // Bytes that the ticket gives. 0: nothing can be reached.
   uint64_t size_bytes() const;
@@ -229,8 +236,8 @@ class RemoteMemory {
   uint64_t Random() const;
 
   std::shared_ptr<Channel> channel_;
-  absl::Status why_not_;  // Not OK: nothing can be reached, and the rest is null.
-  std::shared_ptr<internal::RemoteLane> lane_;
+  absl::Status why_not_;                        // Why nothing can be reached; OK: it was moved from.
+  std::shared_ptr<internal::RemoteLane> lane_;  // Null: nothing can be reached, and the next is null, too.
   std::shared_ptr<internal::RemoteTicket> ticket_;
 };
 

@@ -23,7 +23,9 @@ NoChannel WithoutReason() {
                absl::string_view(runtime.status().message()));
   transport::Poller& poller = (*runtime)->NextPoller();
   return {*std::move(runtime), &poller, "(no channel)",
-          "the stub was made without a channel; did Channel::Connect() fail, and its status go unread?"};
+          "the stub was made without a channel; did Channel::Connect() fail, and its status go unread, or "
+          "was the stub "
+          "moved from?"};
 }
 
 }  // namespace

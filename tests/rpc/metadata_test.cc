@@ -50,6 +50,17 @@ TEST(MetadataTest, KeepsPairsInOrderAndFindsTheFirstOfAKey) {
   EXPECT_TRUE(Metadata().empty());
 }
 
+TEST(MetadataTest, WhatWasMovedFromIsEmptyAndMayBeSent) {
+  Metadata metadata = {{"tenant", "blue"}};
+  const Metadata moved = std::move(metadata);
+  EXPECT_TRUE(metadata.empty());
+  EXPECT_THAT(metadata.status(), IsOk());
+  EXPECT_EQ(moved.Get("tenant"), "blue");
+  Metadata refused = {{"Tenant", "blue"}}, kept = std::move(refused);
+  EXPECT_THAT(refused.status(), IsOk());
+  EXPECT_THAT(kept.status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(MetadataTest, APairMayBeOfTheSame) {
   Metadata metadata = {{"tenant", std::string(100, 'x')}};
   for (int i = 0; i < 10; ++i) metadata.Add("again", *metadata.Get("tenant"));

@@ -145,6 +145,22 @@ TEST_F(RemoteRingTest, AfterItsEndARingIsMadeAnew) {
   EXPECT_EQ(Next(), "three");
 }
 
+TEST_F(RemoteRingTest, WhatWasMovedFromSaysSo) {
+  ShareRing(1024);
+  Connect();
+  RemoteRing remote = Reach(), other = std::move(remote);
+  EXPECT_EQ(remote.Send("one"), absl::FailedPreconditionError("the RemoteRing was moved from"));
+  EXPECT_EQ(remote.ended(), remote.Send("one"));
+  remote = std::move(other);
+  ASSERT_THAT(remote.Send("one"), IsOk());
+  MessageRing ring = *std::move(ring_);
+  std::string message;
+  EXPECT_EQ(ring_->Receive(message).status(),
+            absl::FailedPreconditionError("the MessageRing was moved from"));
+  ring_ = std::move(ring);
+  EXPECT_EQ(Next(), "one");
+}
+
 TEST_F(RemoteRingTest, AUsedRingIsRefused) {
   ShareRing(1024);
   Connect();

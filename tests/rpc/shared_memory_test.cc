@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/rpc/client/channel_core.h"
@@ -375,6 +377,33 @@ TEST_F(SharedMemoryTest, WhatWasMovedFromIsEmpty) {
   EXPECT_EQ(moved.size_bytes(), 0u);
   EXPECT_THAT(moved.Revoke(), HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(other.size_bytes(), kBytes);
+}
+
+TEST_F(SharedMemoryTest, WhatTheClientHasMovedFromSaysSo) {
+  RemoteMemory remote = Reach(Connect());
+  std::string bytes(8, '\0');
+  RemoteOperation operation = remote.Read(0, SpanOf(bytes));
+  RemoteOperation moved = std::move(operation);
+  const auto is_moved_from = [](const absl::Status& status, absl::string_view what) {
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+    EXPECT_EQ(status.message(), absl::StrCat("the ", what, " was moved from"));
+  };
+  is_moved_from(operation.Wait(), "RemoteOperation");
+  Box<absl::Status> results;
+  operation.Then([&](const absl::Status& status) { results.Put(status); });
+  is_moved_from(results.Take(), "RemoteOperation");
+  [&]() -> Detached { results.Put(co_await operation); }();
+  is_moved_from(results.Take(), "RemoteOperation");
+  EXPECT_THAT(moved.Wait(), IsOk());
+
+  RemoteMemory other = std::move(remote);
+  is_moved_from(remote.Read(0, SpanOf(bytes)).Wait(), "RemoteMemory");
+  EXPECT_EQ(remote.size_bytes(), 0u);
+  EXPECT_FALSE(remote.capabilities().is_known);
+  EXPECT_EQ(remote.default_timeout(), absl::InfiniteDuration());
+  remote = std::move(other);
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+  is_moved_from(other.Read(0, SpanOf(bytes)).Wait(), "RemoteMemory");
 }
 
 TEST_F(SharedMemoryTest, AnExceptionOfACallbackHarmsNoOtherOperation) {
