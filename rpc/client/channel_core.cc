@@ -243,7 +243,7 @@ void ChannelCore::OnRetryTimer() {
 std::string ChannelCore::WhyUnsent() {
   if (link_ != nullptr) {
     return absl::StrCat("the deadline passed while it waited for a slot: ", link_->forward().DescribeSlots(),
-                        " (ConnectionOptions::slots)", link_->peer_is_busy());
+                        " (ConnectionOptions::slots)", link_->DescribeSilence());
   }
   return absl::StrCat("the deadline passed while it waited for a connection; ",
                       redial_.Describe(poller_.now_ns()));

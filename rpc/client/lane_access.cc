@@ -30,6 +30,11 @@ absl::StatusOr<transport::Lane::Target> LaneAccess::Target() const {
   return target;
 }
 
+std::string LaneAccess::DescribeSilence(int64_t heard_ns) const {
+  if (core_.link_ == nullptr) return "; the channel is not connected";
+  return core_.link_->DescribeSilence(heard_ns);
+}
+
 absl::Duration LaneAccess::connect_timeout() const { return core_.options_.connect_timeout; }
 
 }  // namespace hawser::internal

@@ -1,6 +1,9 @@
 #ifndef HAWSER_RPC_CLIENT_LANE_ACCESS_H_
 #define HAWSER_RPC_CLIENT_LANE_ACCESS_H_
 
+#include <cstdint>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "hawser/transport/lane/lane.h"
@@ -23,6 +26,8 @@ class LaneAccess {
   // Where a lane of that session leads. Only if there is one.
   absl::StatusOr<transport::Lane::Target> Target() const;
   absl::Duration connect_timeout() const;
+  // For the text of an error: as Connection::DescribeSilence(), or that it is not connected.
+  std::string DescribeSilence(int64_t heard_ns) const;
 
  private:
   const ChannelCore& core_;

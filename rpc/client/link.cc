@@ -60,9 +60,8 @@ void Link::Close(const absl::Status& why) {
   if (probe_ != nullptr) probe_->Close();
 }
 
-const std::string& Link::peer_is_busy() const {
-  static const std::string* const none = new std::string;
-  return forward_ != nullptr ? forward_->peer_is_busy() : *none;
+std::string Link::DescribeSilence(int64_t heard_ns) const {
+  return forward_ != nullptr ? forward_->DescribeSilence(heard_ns) : std::string();
 }
 
 void Link::OnReady(const transport::Handshake& peer) {

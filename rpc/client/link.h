@@ -71,8 +71,8 @@ class Link final : transport::ConnectionObserver, ServingConnection::Owner, Sess
   bool CanSend() const { return ready_ && forward_ != nullptr && forward_->CanSend(); }
   // Only if CanSend().
   transport::Connection& forward() { return *forward_; }
-  // For the text of an error: what Connection::peer_is_busy() says.
-  const std::string& peer_is_busy() const;
+  // For the text of an error: as Connection::DescribeSilence().
+  std::string DescribeSilence(int64_t heard_ns = 0) const;
   bool Carries(const transport::Connection& connection) const { return forward_ == &connection; }
   // The peer has sent something since the handshake.
   bool has_received() const { return forward_ != nullptr && forward_->has_received(); }

@@ -127,7 +127,8 @@ void RemoteCall::Start() {
 
 void RemoteCall::OnDeadline() {
   carrier_->Abort(*this, absl::DeadlineExceededError(absl::StrCat(
-                             "its deadline passed", carrier_->poller().WhyLate(deadline_timer_.when_ns()))));
+                             "no completion came before the deadline", carrier_->DescribeSilence(),
+                             carrier_->poller().WhyLate(deadline_timer_.when_ns()))));
 }
 
 void RemoteCall::EndUnbegun(const absl::Status& why) {

@@ -45,6 +45,8 @@ class RemoteCarrier {
   virtual void Start(RemoteCall& call) = 0;
   // It ends with `why`, unless it is about to end.
   virtual void Abort(RemoteCall& call, const absl::Status& why) = 0;
+  // For the text of an error: how long nothing has come from the peer.
+  virtual std::string DescribeSilence() = 0;
   // Runs its callback in the next turn of the thread that drives.
   virtual void CallBackSoon(const std::shared_ptr<RemoteCall>& call) = 0;
 

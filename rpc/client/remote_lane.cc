@@ -179,6 +179,12 @@ void RemoteLane::Abort(RemoteCall& call, const absl::Status& why) {
   if (lane_ != nullptr) lane_->Abort(call, why);
 }
 
+std::string RemoteLane::DescribeSilence() {
+  const std::shared_ptr<ChannelCore> core = core_.lock();
+  if (closed_ || core == nullptr) return "";
+  return LaneAccess(*core).DescribeSilence(lane_ != nullptr ? lane_->last_heard_ns() : 0);
+}
+
 void RemoteLane::CallBackSoon(const std::shared_ptr<RemoteCall>& call) {
   to_call_back_.push_back(call);
   if (!call_back_timer_.is_set()) poller_.timers().Set(call_back_timer_, poller_.now_ns());

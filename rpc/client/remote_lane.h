@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -53,6 +54,7 @@ class RemoteLane final : public RemoteCarrier,
   // RemoteCarrier
   void Start(RemoteCall& call) override;
   void Abort(RemoteCall& call, const absl::Status& why) override;
+  std::string DescribeSilence() override;
   void CallBackSoon(const std::shared_ptr<RemoteCall>& call) override;
 
   void Forget(const RemoteTicket& ticket);

@@ -29,6 +29,7 @@ TEST(DeadlineTest, AHandlerThatNeverAnswersIsNotWaitedForLonger) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(WasSent(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("Probe.act"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; nothing has come from it for "));
 }
 
 TEST(DeadlineTest, TheHandlerHearsThatTheDeadlinePassed) {

@@ -542,6 +542,8 @@ TEST_F(HeldServerTest, AtItsDeadlineAnOperationEndsAndNothingChangesAfterwards) 
   memset(buffer->data(), 'x', 4096);
   const absl::Status status = remote.Read(0, {buffer->data(), 4096}, {.timeout = kExpires}).Wait();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("no completion came before the deadline; nothing has come from it for "));
   memset(buffer->data(), 'y', 4096);
   handler_ends_ = true;
   // The lane is opened anew; calls and the ticket go on.

@@ -124,6 +124,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
 
   using Port::number;
 
+  // When something has come from the peer or its NIC last; from OnReady() on.
+  int64_t last_receive_ns() const override { return parts_.keepalive.last_receive_ns(); }
+
   // Who the peer is, as TLS has found, or as it has proved, from OnReady() on; at the side that accepts, from
   // the start. Not authenticated: neither. Never null.
   using Port::peer_identity;
@@ -131,8 +134,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   using Port::state;
   const char* StateName() const { return ConnectionState::Name(state_); }  // "ready".
   using Port::agreed;
+  using Port::DescribeSilence, Port::peer_is_busy;
   using Port::peer;
-  using Port::peer_is_busy;
   using Port::poller;
   using Port::why_closed;
   uint32_t exchanges_in_flight() const { return parts_.exchanges_in_flight(); }

@@ -51,6 +51,8 @@ class Keepalive {
 
   // Something has arrived, or was acknowledged.
   void OnPeerActivity() { last_receive_ns_ = port_.poller().now_ns(); }
+  // When that was last; at first, the start.
+  int64_t last_receive_ns() const { return last_receive_ns_; }
   // The control exchange has ended.
   void OnControlAck();
   // See Connection::PeerIsBusy().

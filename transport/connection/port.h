@@ -45,6 +45,9 @@ class Port : public PollerClient {
   std::string Name() const;
   // "; " and the argument of Connection::PeerIsBusy(), while the peer stays silent. Otherwise empty.
   const std::string& peer_is_busy() const { return peer_is_busy_; }
+  // For the text of an error: "; nothing has come from it for 5 s", and peer_is_busy(). `heard_ns`: when
+  // something came over another connection, at the latest.
+  [[gnu::cold]] std::string DescribeSilence(int64_t heard_ns = 0) const;
 
   ConnectionState::State state() const { return state_; }
   // Messages may be sent, and arrive.
@@ -65,6 +68,8 @@ class Port : public PollerClient {
   void Fail(absl::StatusCode code, absl::string_view what);
   // The same; `why` is the whole text.
   virtual void Fail(const absl::Status& why) = 0;
+  // When something last came from the peer, or, if nothing has, this side was ready.
+  virtual int64_t last_receive_ns() const = 0;
   // An exchange has ended: a slot is free. It may be the last exchange of a connection that drains.
   virtual void OnExchangeEnded() = 0;
   // There are more credits for requests.

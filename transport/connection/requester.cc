@@ -274,8 +274,9 @@ void Requester::OnDeadlineTimer() {
                                    : "the deadline passed while the large answer was being READ";
       const absl::StatusCode code =
           exhausted ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDeadlineExceeded;
-      GiveUp(slot, absl::Status(code, absl::StrCat(what, " (peer ", port_.peer(), ")", port_.peer_is_busy(),
-                                                   port_.poller().WhyLate(slot.deadline_ns))));
+      GiveUp(slot,
+             absl::Status(code, absl::StrCat(what, " (peer ", port_.peer(), ")", port_.DescribeSilence(),
+                                             port_.poller().WhyLate(slot.deadline_ns))));
     } else {
       next_ns = std::min(next_ns, slot.deadline_ns);
     }

@@ -139,6 +139,7 @@ void LaneEnd::OnReceive(uint32_t buffer, const fabric::Completion& completion) {
     return End(absl::UnavailableError(
         absl::StrCat("the lane of ", peer_, " was lost: a receive failed: ", Describe(completion.status))));
   }
+  last_heard_ns_ = poller_.now_ns();
   if (ending()) return;
   // Decoded before the receive is posted again: then the peer may change these bytes.
   const absl::StatusOr<LaneMessage> message = DecodeLaneMessage({BufferAt(buffer), completion.byte_len});
@@ -160,6 +161,7 @@ void LaneEnd::OnSend(uint32_t number, const fabric::Completion& completion) {
     in_flight_.pop_front();
   }
   if (completion.status == fabric::CompletionStatus::kSuccess) {
+    last_heard_ns_ = poller_.now_ns();
     OnSent(done_);
     if (!ending()) poller_.MarkForFlush(this);
     return;

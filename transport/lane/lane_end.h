@@ -42,6 +42,8 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   // Ends it because of `why`. Later calls have no effect.
   void End(const absl::Status& why);
   bool ending() const { return state_ >= State::kEnding; }
+  // When the peer, or its NIC, last answered. 0: never.
+  int64_t last_heard_ns() const { return last_heard_ns_; }
 
  protected:
   enum class State : uint8_t { kConnecting, kReady, kEnding, kGone };
@@ -127,9 +129,10 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   absl::Status why_;
   Lease memory_;  // kLaneReceives to receive into, then as many to send from. Of the fabric while posted.
   uint32_t send_depth_ = 0;
-  uint32_t receives_ = 0;       // Posted.
-  uint32_t revocations_ = 0;    // Under way.
-  uint64_t posted_ = 0;         // Send work requests, ever.
+  uint32_t receives_ = 0;     // Posted.
+  uint32_t revocations_ = 0;  // Under way.
+  uint64_t posted_ = 0;       // Send work requests, ever.
+  int64_t last_heard_ns_ = 0;
   uint64_t done_ = 0;           // Of these, the ones that have completed, one way or the other.
   std::vector<uint32_t> free_;  // Buffers to send from.
   std::deque<std::pair<uint64_t, uint32_t>> in_flight_;  // Work requests that send one, and its buffer.
