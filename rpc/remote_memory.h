@@ -103,11 +103,13 @@ class [[nodiscard]] RemoteOperation {
   // later call has been answered, which crosses another connection: they are there when a Read() through the
   // same RemoteMemory, begun after this, has ended with OK.
   // DeadlineExceeded, Cancelled: see above. A WRITE or an atomic may have happened then.
-  // OutOfRange: beyond the ticket. PermissionDenied: the ticket is not for this, or not this client's.
-  // FailedPrecondition: the memory here is of a RegisteredMemory that is being released, or that its device
-  // cannot use any more (see the guide); or the memory was revoked, or the ticket is of an earlier run of the
-  // server: a new one is needed. Unavailable: the connection was lost, or is not there; a later operation
-  // says if the ticket is void. The text of both says whether a WRITE may have happened.
+  // OutOfRange: beyond the ticket. PermissionDenied: the ticket is good, and not for this: no operation of
+  // this kind is possible with it. FailedPrecondition: the ticket is void, and a new one is needed: the
+  // memory was revoked, or the ticket is of an earlier connection of the channel, an earlier run of the
+  // server, another client, or forged. (FailedPrecondition also: the memory here is of a RegisteredMemory
+  // that is being released, or that its device cannot use any more, see the guide.) Unavailable: the
+  // connection was lost, or is not there; a later operation says if the ticket is void. The text of both says
+  // whether a WRITE may have happened.
   // ResourceExhausted: the pool has no memory, the server has no room, or this client uses 128 tickets; a
   // later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
@@ -180,8 +182,8 @@ inline RemoteOperation::Awaiter RemoteOperation::operator co_await() { return Aw
 // bytes may see parts of different writes; over iWARP so may one of 8.
 // Thread:   any.
 // Lifetime: keeps the channel. A ticket is good for the connection that its call came over: when the channel
-//           has connected anew, operations fail with PermissionDenied, and a new ticket is needed. The object
-//           may be destroyed before the results of its operations are there.
+//           has connected anew, operations fail with FailedPrecondition, and a new ticket is needed. The
+//           object may be destroyed before the results of its operations are there.
 class RemoteMemory {
  public:
   // Ranges of one operation.

@@ -34,11 +34,11 @@ Table& AllLanes() {
 }
 
 // What an operation ends with after such an attempt: why it fails, or Unavailable if it may be tried again.
+// Not PermissionDenied, which says that a ticket is not for an operation.
 absl::Status ForOperation(const absl::Status& why) {
   switch (why.code()) {
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kUnavailable:

@@ -128,8 +128,7 @@ class Worker {
 
   // The ticket of a connection that was lost is void.
   static bool MayHeal(const absl::Status& found) {
-    return absl::IsUnavailable(found) || absl::IsDeadlineExceeded(found) || absl::IsPermissionDenied(found) ||
-           absl::IsFailedPrecondition(found);
+    return absl::IsUnavailable(found) || absl::IsDeadlineExceeded(found) || absl::IsFailedPrecondition(found);
   }
 
   void Look() {
@@ -270,7 +269,7 @@ class Worker {
       FillAsUnused();
       if (!read.ok()) {
         // A ticket is good for one connection of the channel, and one run of the server.
-        if (absl::IsPermissionDenied(read) || absl::IsFailedPrecondition(read)) {
+        if (absl::IsFailedPrecondition(read)) {
           client_.Drop(table);
         } else {
           Fail("READ", read);

@@ -142,7 +142,7 @@ TEST_F(MemorySessionTest, AfterAReconnectATicketIsVoidAndANewOneIsGood) {
   RemoteMemory after(channel, (*second)->getTicket());
   EXPECT_THAT(Read(after), IsOk());
   const absl::Status status = Read(before);
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(std::string(status.message()), HasSubstr("earlier connection"));
   EXPECT_THAT(Read(after), IsOk());
 }

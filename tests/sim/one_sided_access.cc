@@ -47,10 +47,10 @@ std::string OneSidedAccess::CheckStatus(const absl::Status& status, uint64_t ser
       allowed = wrong == Wrong::kAlignment;
       break;
     case absl::StatusCode::kPermissionDenied:
-      allowed = wrong == Wrong::kRight || !ticket->honest || !ticket->has_session();
+      allowed = wrong == Wrong::kRight;
       break;
     case absl::StatusCode::kFailedPrecondition:
-      allowed = !has_memory;
+      allowed = !has_memory || !ticket->honest || !ticket->has_session();
       break;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:

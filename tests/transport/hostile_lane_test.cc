@@ -395,7 +395,7 @@ TEST_F(ManyOperationsTest, ARevocationTakesTimeInProportion) {
 TEST_F(HostileOwnerTest, ASecondAnswerEndsTheLane) {
   for (int i = 0; i < 2; ++i) peer_.Send(Encode(Message(Kind::kRefused, handle_)));
   EXPECT_TRUE(LaneEnds());
-  EXPECT_CODE(*read_.result, kPermissionDenied);
+  EXPECT_CODE(*read_.result, kFailedPrecondition);
 }
 
 TEST_F(HostileOwnerTest, WhatOnlyARequesterSaysEndsTheLane) {

@@ -16,6 +16,14 @@ bool MayBePostedInPart(const absl::Status& why) {
   return !absl::IsFailedPrecondition(why) && !absl::IsResourceExhausted(why) && !absl::IsInvalidArgument(why);
 }
 
+// What an owner says with PermissionDenied, on the wire, is that the ticket is not one of this session. To
+// the user that is a ticket that is void, as after a revocation: a new one helps. PermissionDenied is for an
+// operation that the ticket is not for, where a new one of the same kind would not
+// (LaneOperation::CheckAgainst()).
+absl::Status AsVoidTicket(const absl::Status& refused) {
+  return absl::IsPermissionDenied(refused) ? absl::FailedPreconditionError(refused.message()) : refused;
+}
+
 }  // namespace
 
 Lane::Lane(Poller& poller, const Target& target, Owner& owner)
@@ -145,7 +153,7 @@ void Lane::OnMessage(const LaneMessage& message) {
       break;
     case LaneMessage::Kind::kRefused:
       if (handle.stage != Stage::kOpening) return EndBecauseBroken("it refuses a handle that is open");
-      Refuse(message.handle, message.why);
+      Refuse(message.handle, AsVoidTicket(message.why));
       break;
     case LaneMessage::Kind::kClosed:
       if (handle.stage != Stage::kClosing) return EndBecauseBroken("it closes a handle unasked");

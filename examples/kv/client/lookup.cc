@@ -110,10 +110,7 @@ void Lookup::End(absl::Status status) {
   done_ = true;
 }
 
-bool Lookup::is_stale() const {
-  return absl::IsFailedPrecondition(status_) || absl::IsPermissionDenied(status_) ||
-         absl::IsUnavailable(status_);
-}
+bool Lookup::is_stale() const { return absl::IsFailedPrecondition(status_) || absl::IsUnavailable(status_); }
 
 TableLookup::TableLookup(absl::string_view key, std::shared_ptr<RemoteTable>& table)
     : key_(key), table_(table) {
