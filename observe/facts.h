@@ -374,6 +374,8 @@ inline constexpr Metric kRegionsMetric = {"hawser_server_shared_memory_regions",
                                           "Its regions: Server::Share(), not revoked.", Metric::Type::kGauge};
 inline constexpr Metric kTicketsMetric = {"hawser_server_memory_tickets", "Tickets for it that clients have.",
                                           Metric::Type::kGauge};
+inline constexpr Metric kGrantsMetric = {"hawser_server_memory_grants", "Tickets that are in use on a lane.",
+                                         Metric::Type::kGauge};
 inline constexpr Metric kLanesMetric = {"hawser_server_lanes", "Connections of clients for it that are open.",
                                         Metric::Type::kGauge};
 inline constexpr Metric kLanesOpenedMetric = {"hawser_server_lanes_opened_total",
@@ -385,6 +387,7 @@ inline constexpr Fact<Row> kRegions = {
     .get = &Row::getRegions, .column = "regions", .metric = &kRegionsMetric};
 inline constexpr Fact<Row> kTickets = {
     .get = &Row::getTickets, .column = "tickets", .metric = &kTicketsMetric};
+inline constexpr Fact<Row> kGrants = {.get = &Row::getGrants, .column = "grants", .metric = &kGrantsMetric};
 inline constexpr Fact<Row> kLanes = {.get = &Row::getLanes, .column = "lanes", .metric = &kLanesMetric};
 inline constexpr Fact<Row> kLanesOpened = {
     .get = &Row::getLanesOpened, .column = "lanes opened", .metric = &kLanesOpenedMetric};

@@ -165,7 +165,8 @@ void AddServer(wire::Snapshot::Reader snapshot, Families& families) {
 
 void AddMemory(shared::Row memory, Families& families) {
   AddRow(memory, {},
-         {&shared::kBytes, &shared::kRegions, &shared::kTickets, &shared::kLanes, &shared::kLanesOpened},
+         {&shared::kBytes, &shared::kRegions, &shared::kTickets, &shared::kGrants, &shared::kLanes,
+          &shared::kLanesOpened},
          families);
 }
 

@@ -207,6 +207,7 @@ struct SharedMemory {
   tickets @2 :UInt64;  # That clients have.
   lanes @3 :UInt64;    # Connections of clients for it that are open.
   lanesOpened @4 :UInt64;
+  grants @5 :UInt64;   # Tickets that are in use on a lane.
 }
 
 # One-sided operations on the memory of servers, of one kind.

@@ -73,12 +73,13 @@ Table Shared(wire::Snapshot::Reader snapshot) {
   Table table({{shared::kBytes.column},
                ColumnOf(shared::kRegions),
                ColumnOf(shared::kTickets),
+               ColumnOf(shared::kGrants),
                ColumnOf(shared::kLanes),
                ColumnOf(shared::kLanesOpened)});
   const shared::Row memory = snapshot.getMemory();
   if (memory.getRegions() != 0 || memory.getTickets() != 0 || memory.getLanesOpened() != 0) {
     table.Row({shared::kBytes.Text(memory), shared::kRegions.Text(memory), shared::kTickets.Text(memory),
-               shared::kLanes.Text(memory), shared::kLanesOpened.Text(memory)});
+               shared::kGrants.Text(memory), shared::kLanes.Text(memory), shared::kLanesOpened.Text(memory)});
   }
   return table;
 }

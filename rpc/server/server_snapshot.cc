@@ -59,6 +59,7 @@ void FillInMemory(const SharedRegions::Totals& totals, observe::wire::SharedMemo
   out.setRegions(totals.regions);
   out.setBytes(totals.bytes);
   out.setTickets(totals.tickets);
+  out.setGrants(totals.grants);
   out.setLanes(totals.lanes);
   out.setLanesOpened(totals.lanes_opened);
 }

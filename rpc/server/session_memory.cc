@@ -14,7 +14,7 @@ SessionMemory::SessionMemory(std::shared_ptr<transport::Runtime> runtime, transp
 SessionMemory::~SessionMemory() {
   regions_->RemoveLanes(on_gone_.size());  // Which have ended with their poller.
   absl::MutexLock lock(&mutex_);
-  regions_->RemoveTickets(host_, static_cast<uint32_t>(given_.size()));
+  regions_->RemoveTickets(host_, given_.size());
 }
 
 absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
@@ -88,7 +88,7 @@ void SessionMemory::ForgetRevoked() {
   });
   absl::erase_if(keys_, [this](const auto& each)
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !given_.contains(each.second); });
-  regions_->RemoveTickets(host_, static_cast<uint32_t>(before - given_.size()));
+  regions_->RemoveTickets(host_, before - given_.size());
 }
 
 absl::StatusOr<std::shared_ptr<transport::LentMemory>> SessionMemory::OnTicket(
@@ -137,6 +137,10 @@ void SessionMemory::Close(const absl::Status& why) {
   if (lane_ != nullptr)
     lane_->End(absl::UnavailableError(absl::StrCat("the session has ended: ", why.message())));
 }
+
+absl::Status SessionMemory::TakeGrant() { return regions_->AddGrant(host_); }
+
+void SessionMemory::GiveBackGrants(size_t count) { regions_->RemoveGrants(host_, count); }
 
 void SessionMemory::OnLaneGone(transport::LaneServer& lane) {
   if (lane_ == &lane) lane_ = nullptr;

@@ -2,6 +2,7 @@
 #define HAWSER_RPC_SERVER_SESSION_MEMORY_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <tuple>
@@ -63,6 +64,8 @@ class SessionMemory final : public transport::LaneServer::Owner,
   // transport::LaneServer::Owner
   absl::StatusOr<std::shared_ptr<transport::LentMemory>> OnTicket(
       const transport::LaneTicket& ticket) override;
+  absl::Status TakeGrant() override;
+  void GiveBackGrants(size_t count) override;
   void OnLaneGone(transport::LaneServer& lane) override;
 
   const std::shared_ptr<transport::Runtime> runtime_;

@@ -1,6 +1,5 @@
 #include "hawser/rpc/server/shared_regions.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "hawser/base/check.h"
 
@@ -46,7 +45,8 @@ SharedRegions::Totals SharedRegions::totals() const {
     ++totals.regions;
     totals.bytes += shared.back()->size_bytes();
   }
-  for (const auto& [host, count] : tickets_) totals.tickets += count;
+  totals.tickets = tickets_.total();
+  totals.grants = grants_.total();
   totals.lanes = lanes_;
   totals.lanes_opened = lanes_opened_;
   return totals;
@@ -54,22 +54,22 @@ SharedRegions::Totals SharedRegions::totals() const {
 
 absl::Status SharedRegions::AddTicket(const PeerHost& host) {
   absl::MutexLock lock(&mutex_);
-  uint32_t& count = tickets_[host];
-  if (count >= kTicketsPerHostMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the clients of this host have ", count, " tickets for shared memory"));
-  }
-  ++count;
-  return absl::OkStatus();
+  return tickets_.Add(host);
 }
 
-void SharedRegions::RemoveTickets(const PeerHost& host, uint32_t count) {
+void SharedRegions::RemoveTickets(const PeerHost& host, uint64_t count) {
   absl::MutexLock lock(&mutex_);
-  if (count == 0) return;
-  const auto found = tickets_.find(host);
-  HAWSER_CHECK(found != tickets_.end(), "tickets are given back that were not given");
-  HAWSER_SUBTRACT(found->second, count);
-  if (found->second == 0) tickets_.erase(found);
+  tickets_.Remove(host, count);
+}
+
+absl::Status SharedRegions::AddGrant(const PeerHost& host) {
+  absl::MutexLock lock(&mutex_);
+  return grants_.Add(host);
+}
+
+void SharedRegions::RemoveGrants(const PeerHost& host, uint64_t count) {
+  absl::MutexLock lock(&mutex_);
+  grants_.Remove(host, count);
 }
 
 }  // namespace hawser::internal

@@ -7,22 +7,27 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "hawser/rpc/server/admission.h"
+#include "hawser/base/peer_table.h"
+#include "hawser/rpc/server/host_counts.h"
 #include "hawser/transport/clock/environment.h"
 #include "hawser/transport/lane/lent_memory.h"
 
 namespace hawser::internal {
 
-// Names the memory that a server shares, and counts it, the lanes for it, and the tickets, by host.
+// Names the memory that a server shares, and counts it, the lanes for it, and the tickets and grants, by
+// host.
 // Thread:   any.
 // Lifetime: shared by the server and its sessions.
 class SharedRegions {
  public:
   // Tickets that the clients of one host may have.
   static constexpr uint32_t kTicketsPerHostMax = 16384;
+  // Those of all hosts: some 300 bytes each, 80 MB in all. See HostCounts.
+  static constexpr uint64_t kTicketsMax = uint64_t{1} << 18;
+  // Grants of all hosts: tickets that are in use on a lane, which has 128 at most.
+  static constexpr uint64_t kGrantsMax = uint64_t{1} << 18;
 
   // `environment` outlives it.
   explicit SharedRegions(transport::Environment& environment) : environment_(environment) {}
@@ -37,9 +42,11 @@ class SharedRegions {
   // It is shared under such a name.
   void Add(const std::shared_ptr<transport::LentMemory>& memory);
 
-  // ResourceExhausted: this host has too many.
+  // ResourceExhausted: this host has too many, or all together.
   absl::Status AddTicket(const PeerHost& host);
-  void RemoveTickets(const PeerHost& host, uint32_t count);
+  void RemoveTickets(const PeerHost& host, uint64_t count);
+  absl::Status AddGrant(const PeerHost& host);
+  void RemoveGrants(const PeerHost& host, uint64_t count);
 
   void AddLane();
   void RemoveLanes(size_t count);
@@ -49,6 +56,7 @@ class SharedRegions {
     uint64_t regions = 0;  // Not revoked.
     uint64_t bytes = 0;
     uint64_t tickets = 0;
+    uint64_t grants = 0;
     uint64_t lanes = 0;
     uint64_t lanes_opened = 0;
   };
@@ -62,7 +70,8 @@ class SharedRegions {
   std::vector<std::weak_ptr<transport::LentMemory>> shared_ ABSL_GUARDED_BY(mutex_);
   uint64_t lanes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t lanes_opened_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<PeerHost, uint32_t> tickets_ ABSL_GUARDED_BY(mutex_);
+  HostCounts tickets_ ABSL_GUARDED_BY(mutex_){"tickets for shared memory", kTicketsPerHostMax, kTicketsMax};
+  HostCounts grants_ ABSL_GUARDED_BY(mutex_){"grants of shared memory", kGrantsMax, kGrantsMax};
 };
 
 }  // namespace hawser::internal

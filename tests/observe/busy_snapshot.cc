@@ -79,6 +79,7 @@ class Filler {
     memory.setRegions(2);
     memory.setBytes(3 << 20);
     memory.setTickets(41);
+    memory.setGrants(40);
     memory.setLanes(5);
     memory.setLanesOpened(6);
     auto refusal = snapshot_.initRefusals(1)[0];

@@ -150,10 +150,8 @@ TEST(PageTest, ChannelsHandshakesAndSizesOfBuffersAreShown) {
   const std::string connections = Html("/connections", busy.Get());
   EXPECT_THAT(connections,
               HasSubstr("<td class=t>tcp://kv2:7470</td><td>ready</td><td class=n>9</td><td class=n>5</td>"));
-  EXPECT_THAT(
-      connections,
-      HasSubstr(
-          "<td>3.00 MiB</td><td class=n>2</td><td class=n>41</td><td class=n>5</td><td class=n>6</td>"));
+  EXPECT_THAT(connections, HasSubstr("<td>3.00 MiB</td><td class=n>2</td><td class=n>41</td><td "
+                                     "class=n>40</td><td class=n>5</td><td class=n>6</td>"));
   EXPECT_THAT(connections, HasSubstr("<td>read</td><td>OUT_OF_RANGE</td><td class=n>17</td>"));
   EXPECT_THAT(connections,
               HasSubstr("<td class=n>64</td><td class=n>4</td><td class=n>8</td><td class=n>3</td>"))

@@ -193,6 +193,7 @@ TEST_F(MemorySessionTest, MetricsHaveMemoryTicketsLanesAndOperations) {
   uint8_t bytes[9] = {};
   EXPECT_THAT(remote.Write(0, bytes).Wait(), HasCode(absl::StatusCode::kOutOfRange));
   EXPECT_EQ(Metric(server_, "hawser_server_lanes"), "1");
+  EXPECT_EQ(Metric(server_, "hawser_server_memory_grants"), "1");
   EXPECT_EQ(Metric(server_, "hawser_server_lanes_opened_total"), "1");
   EXPECT_EQ(counted(reads), reads_before + 3);
   EXPECT_EQ(counted(refused), refused_before + 1);
@@ -201,6 +202,7 @@ TEST_F(MemorySessionTest, MetricsHaveMemoryTicketsLanesAndOperations) {
   channel->Close();
   EXPECT_TRUE(Eventually([&] { return Metric(server_, "hawser_server_lanes") == "0"; }));
   EXPECT_TRUE(Eventually([&] { return Metric(server_, "hawser_server_memory_tickets") == "0"; }));
+  EXPECT_EQ(Metric(server_, "hawser_server_memory_grants"), "0");
   EXPECT_EQ(Metric(server_, "hawser_server_lanes_opened_total"), "1");
 }
 

@@ -290,7 +290,7 @@ TEST(FiguresTextTest, SharedMemoryAndOperationsOnThatOfServersAreShown) {
   EXPECT_THAT(Joined(TopLines(FiguresOf(now), now, "tcp://kv1:7470", 100, 50)),
               HasSubstr("shares 3.00 MiB, tickets 41, lanes 5"));
   const std::string status = Joined(StatusLines(FiguresOf(now), now, "tcp://kv1:7470", 100));
-  EXPECT_THAT(status, ::testing::ContainsRegex("3.00 MiB +2 +41 +5 +0"));
+  EXPECT_THAT(status, ::testing::ContainsRegex("3.00 MiB +2 +41 +0 +5 +0"));
   EXPECT_THAT(status, ::testing::ContainsRegex("fetch-and-add +OK +17"));
 }
 

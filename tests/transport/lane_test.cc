@@ -43,8 +43,16 @@ class TestLender final : public LaneServer::Owner {
     ++gone;
   }
 
+  absl::Status TakeGrant() override {
+    if (grants >= grants_max) return absl::ResourceExhaustedError("all lanes together have too many");
+    ++grants;
+    return absl::OkStatus();
+  }
+  void GiveBackGrants(size_t count) override { grants -= static_cast<int>(count); }
+
   std::shared_ptr<LentMemory> memory;
   LaneServer* lane_server = nullptr;
+  int grants = 0, grants_max = 1000;
   int tickets = 0;
   int gone = 0;
 };
@@ -123,6 +131,7 @@ class LaneTest : public ::testing::TestWithParam<Network> {
     EXPECT_TRUE(world_.RunUntilPastFirstPing(
         [this] { return (lane_ == nullptr || owner_.gone.has_value()) && lender_->lane_server == nullptr; }));
     EXPECT_EQ(lender_->memory->lane_count(), 0u);
+    EXPECT_EQ(lender_->grants, 0);
     local_ = Lease();
   }
 
@@ -290,6 +299,21 @@ TEST_P(LaneTest, AccessThatTheTicketDoesNotGiveFailsAlone) {
   EXPECT_CODE(Run(write, reads), kPermissionDenied);
   EXPECT_CODE(Read(writes, 0, 8), kPermissionDenied);
   EXPECT_THAT(Read(reads, 0, 8), IsOk());
+}
+
+TEST_P(LaneTest, WithoutAGrantForItATicketIsRefusedAndMayBeShownAgain) {
+  lender_->grants_max = 1;
+  Dial();
+  const uint32_t first = Open(Ticket()), second = Open(Ticket(8, 8));
+  EXPECT_THAT(Read(first, 0, 8), IsOk());
+  EXPECT_CODE(Read(second, 0, 8), kResourceExhausted);
+  EXPECT_TRUE(lane_->LacksRoom(second));
+  world_.OnClient([&] {
+    lane_->Close(first);
+    lane_->Close(second);
+  });
+  EXPECT_TRUE(world_.RunUntil([this] { return lender_->grants == 0; }));
+  EXPECT_THAT(Read(Open(Ticket(8, 8)), 0, 8), IsOk());
 }
 
 TEST_P(LaneTest, ARefusedTicketFailsItsOperationsAndNoOthers) {

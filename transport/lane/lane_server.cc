@@ -149,12 +149,17 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
   if ((ticket.access & kLaneAtomic) != 0 && poller().fabric().atomics() == fabric::Atomics::kNone) {
     return absl::UnimplementedError("the owner's device has no atomics");
   }
+  if (absl::Status taken = owner_->TakeGrant(); !taken.ok()) return taken;
   const absl::StatusOr<uint32_t> lkey = (*memory)->Enter(as_lender_);
-  if (!lkey.ok()) return lkey.status();
+  if (!lkey.ok()) {
+    owner_->GiveBackGrants(1);
+    return lkey.status();
+  }
   const fabric::Sge range{(*memory)->address() + ticket.offset, static_cast<uint32_t>(ticket.length), *lkey};
   const absl::StatusOr<fabric::Granted> granted = queue_pair().Grant(range, AccessOf(ticket.access));
   if (!granted.ok()) {
     (*memory)->Leave(as_lender_);
+    owner_->GiveBackGrants(1);
     return granted.status();
   }
   handles_[message.handle] = {*std::move(memory), granted->rkey};
@@ -192,6 +197,7 @@ void LaneServer::OnRevoked(uint32_t number) {
   closed.handle = number;
   SendMessage(closed);
   memory->Leave(as_lender_);
+  owner_->GiveBackGrants(1);
 }
 
 // ---- Revocation
@@ -267,6 +273,7 @@ void LaneServer::OnGone() {
 
 void LaneServer::LeaveAll() {
   for (auto& [number, handle] : handles_) handle.memory->Leave(as_lender_);
+  if (!handles_.empty()) owner_->GiveBackGrants(handles_.size());
   handles_.clear();
   revoking_ = 0;
 }

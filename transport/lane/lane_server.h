@@ -36,6 +36,10 @@ class LaneServer final : public LaneEnd, Lender {
     virtual ~Owner() = default;
     // The memory that `ticket` gives, registered with the fabric of this lane; or why it gives none.
     virtual absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket& ticket) = 0;
+    // The peer is to have one grant more, until it is given back. ResourceExhausted: all lanes together have
+    // too many.
+    virtual absl::Status TakeGrant() { return absl::OkStatus(); }
+    virtual void GiveBackGrants(size_t /*count*/) {}
     // Once, the last call: no peer reaches any memory over `lane`. It is destroyed after this.
     virtual void OnLaneGone(LaneServer& lane) = 0;
   };
