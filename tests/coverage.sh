@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bazel=${BAZEL:-./bazelw}
-fuzzers=(handshake wire message tcp_greeting tcp_frame uri peer rpc_peer)
+fuzzers=(handshake wire message tcp_greeting tcp_frame uri peer lane rpc_peer)
 fuzzers=("${fuzzers[@]/%/_fuzz}")
 worlds=(exchange_seeds rpc_seeds)
 options=(--collect_code_coverage '--instrumentation_filter=^//(base|transport|rpc)[/:]' --platform_suffix=coverage "$@")
