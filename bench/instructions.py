@@ -1,16 +1,18 @@
 #!/usr/bin/python3 -B
-"""How many instructions does a small call take at each side, and where?
+"""How many instructions does a small call take at each side, a small one-sided READ, and where?
 
     ./bazelw run //bench:instructions
 
 Runs examples/echo, optimised, client and server both under callgrind and on a core of their own, with two counts of calls.
 The difference in instructions, divided by the difference in calls, is the cost of one call without start and end. Prints a
-table for 64 calls in flight and one for one at a time, by layer.
+table for 64 calls in flight and one for one at a time, by layer. The same for READs of bench/read_client.cc, which the poller
+of the server answers: this is TCP.
 
-    --calls=10000      calls that the second run makes more
+    --calls=10000      calls, or READs, that the second run makes more
     --size=32          bytes that are sent, and come back
     --sums=FILE        what sums were when they were last looked at: measures only those, and fails if one has grown by
                        more than 5 % each of three times
+    --what=read        only READs; call: only calls
     --functions=N      also the N most expensive functions of each side
 
 The figures repeat to a percent or two on one machine: how many calls leave together, and how often a thread polls and finds
@@ -30,6 +32,7 @@ import tempfile
 FEW = 2000
 GROWTH_MAX = 1.05
 TRIES = 3
+WHATS = ["call", "read"]
 PARTS = ["program and stub", "rpc and base", "transport", "fabric", "Cap'n Proto", "abseil", "libc and others"]
 # The client's own clock and histogram, no part of a call: how long absl::Now() takes depends on the time.
 CLOCK = "the program's own clock, not counted"
@@ -47,7 +50,7 @@ def part_of(function, library):
         return "Cap'n Proto"
     if library.startswith("libabsl") or re.match(r"(\w+ )*absl::", function):
         return "abseil"
-    if library.startswith("echo_") and not function.startswith("std::"):
+    if re.match("echo_|read_client", library) and not function.startswith("std::"):
         return "program and stub"
     return "libc and others"
 
@@ -96,16 +99,17 @@ class Callgrind:
         return read_profile(self.profile)
 
 
-def run(options, in_flight, calls):
+def run(options, what, in_flight, calls):
     """(costs at the client, costs at the server)"""
+    program = {"call": options.client, "read": options.reader}[what]
     with tempfile.TemporaryDirectory() as folder:
-        server = Callgrind(folder, 0, [options.server, "--listen=tcp://127.0.0.1:0", "--polling=sleep"])
+        server = Callgrind(folder, 0, [options.server, "--listen=tcp://127.0.0.1:0", "--polling=sleep", "--perf"])
         try:
             address = re.search(r"tcp://[\d.]+:\d+", server.process.stdout.readline())[0]
             client = Callgrind(
                 folder,
                 1,
-                [options.client, f"--target={address}", f"--count={calls}", f"--size={options.size}"]
+                [program, f"--target={address}", f"--count={calls}", f"--size={options.size}"]
                 + [f"--in_flight={in_flight}", "--polling=sleep"],
             )
             costs = client.end()
@@ -114,10 +118,10 @@ def run(options, in_flight, calls):
         return costs, server.end()
 
 
-def measure(options, in_flight):
-    """What a call takes: by side, by (function, library)."""
-    few = run(options, in_flight, FEW)
-    many = run(options, in_flight, FEW + options.calls)
+def measure(options, what, in_flight):
+    """What a call, or a READ, takes: by side, by (function, library)."""
+    few = run(options, what, in_flight, FEW)
+    many = run(options, what, in_flight, FEW + options.calls)
     return {
         side: {key: (more[key] - less[key]) / options.calls for key in more | less}
         for side, less, more in zip(("client", "server"), few, many)
@@ -131,15 +135,17 @@ def by_part(costs):
     return sums
 
 
-def report(in_flight, measured, functions):
-    print(f"\ninstructions a call, {in_flight} in flight{'client':>28}{'server':>10}" if in_flight > 1 else
-          f"\ninstructions a call, one at a time{'client':>26}{'server':>10}")
+def report(what, in_flight, measured, functions):
+    """The sums, by side. `client_above_fabric`: without what is in the fabric."""
+    how_many = f"{in_flight} in flight" if in_flight > 1 else "one at a time"
+    print(f"\n{f'instructions a {what}, {how_many}':<50}{'client':>10}{'server':>10}")
     parts = {side: by_part(costs) for side, costs in measured.items()}
     for part in PARTS:
         print(f"  {part:<48}{parts['client'][part]:>10.0f}{parts['server'][part]:>10.0f}")
     sums = {side: sum(parts[side][part] for part in PARTS) for side in parts}
     print(f"  {'all':<48}{sums['client']:>10.0f}{sums['server']:>10.0f}")
     print(f"  {CLOCK:<48}{parts['client'][CLOCK]:>10.0f}{parts['server'][CLOCK]:>10.0f}")
+    sums["client_above_fabric"] = sums["client"] - parts["client"]["fabric"]
     for side, costs in measured.items() if functions else ():
         print(f"  the most expensive functions of the {side}:")
         for (function, _), cost in sorted(costs.items(), key=lambda each: -each[1])[:functions]:
@@ -148,21 +154,21 @@ def report(in_flight, measured, functions):
 
 
 def read_sums(path):
-    """{calls in flight: {side: instructions}}"""
+    """{(call or read, in flight): {side: instructions}}"""
     sums = collections.defaultdict(dict)
     with open(path, encoding="utf-8") as file:
         for line in file:
             if line.strip() and not line.startswith("#"):
-                side, in_flight, instructions = line.split()
-                sums[int(in_flight)][side] = int(instructions)
+                what, side, in_flight, instructions = line.split()
+                sums[what, int(in_flight)][side] = int(instructions)
     return sums
 
 
-def grown(in_flight, now, before):
+def grown(what, in_flight, now, before):
     """Texts of the sums of `now`, by side, that are above what they were before."""
     texts = []
     for side, was in before.items():
-        change = f"{side}, {in_flight} in flight: {now[side]:.0f} instructions a call, it was {was}"
+        change = f"{side}, {in_flight} in flight: {now[side]:.0f} instructions a {what}, it was {was}"
         if now[side] > was * GROWTH_MAX:
             texts.append(change)
         elif now[side] < was / GROWTH_MAX:
@@ -174,21 +180,25 @@ def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--server", required=True)
     parser.add_argument("--client", required=True)
+    parser.add_argument("--reader", required=True)
+    parser.add_argument("--what", choices=WHATS)
     parser.add_argument("--calls", type=int, default=10000)
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--sums")
     parser.add_argument("--functions", type=int, default=0)
     options = parser.parse_args()
-    before = read_sums(options.sums) if options.sums else {64: {}, 1: {}}
+    before = read_sums(options.sums) if options.sums else {(what, n): {} for what in WHATS for n in (64, 1)}
     texts = []
-    for in_flight in before:
-        least = report(in_flight, measure(options, in_flight), options.functions)
+    for (what, in_flight), were in before.items():
+        if options.what not in (None, what):
+            continue
+        least = report(what, in_flight, measure(options, what, in_flight), options.functions)
         for _ in range(TRIES - 1):
-            if not any(least[side] > was * GROWTH_MAX for side, was in before[in_flight].items()):
+            if not any(least[side] > was * GROWTH_MAX for side, was in were.items()):
                 break
-            sums = report(in_flight, measure(options, in_flight), options.functions)
+            sums = report(what, in_flight, measure(options, what, in_flight), options.functions)
             least = {side: min(least[side], sums[side]) for side in least}
-        texts += grown(in_flight, least, before[in_flight])
+        texts += grown(what, in_flight, least, were)
     for text in texts:
         print(f"FAILED: {text}: more than 5 % more", file=sys.stderr)
     sys.exit(1 if texts else 0)
