@@ -50,31 +50,25 @@ absl::Status CheckTicket(const transport::LaneTicket& ticket) {
 
 // ---- RemoteOperation
 
-RemoteOperation::RemoteOperation(RemoteOperation&& other) noexcept
-    : call_(std::move(other.call_)),
-      is_taken_(other.is_taken_),
-      failed_(std::exchange(other.failed_, absl::OkStatus())) {}
-
 absl::Status RemoteOperation::WhyNone() const {
   return failed_.ok() ? absl::FailedPreconditionError("the RemoteOperation was moved from") : failed_;
 }
 
-RemoteOperation::~RemoteOperation() {
+void RemoteOperation::End() {
   EndInChild();
-  if (call_ != nullptr && !is_taken_) call_->Drop();
+  if (call_ && !is_taken_) call_->Drop();
 }
 
 // The call is the parent's, and its locks may be held for good: leaked.
 void RemoteOperation::EndInChild() {
-  if (call_ == nullptr || !call_->in_child()) return;
-  new std::shared_ptr<internal::RemoteCall>(std::move(call_));
-  call_ = nullptr;
+  if (!call_ || !call_->in_child()) return;
+  call_.Leak();
   failed_ = InChild();
 }
 
 absl::Status RemoteOperation::Wait() {
   EndInChild();
-  if (call_ == nullptr) return WhyNone();
+  if (!call_) return WhyNone();
   Take();
   return call_->Wait();
 }
@@ -86,25 +80,25 @@ void RemoteOperation::Take() {
 
 void RemoteOperation::Then(absl::AnyInvocable<void(const absl::Status&)> callback) {
   EndInChild();
-  if (call_ == nullptr) return callback(WhyNone());
+  if (!call_) return callback(WhyNone());
   Take();
   // Kept: the callback may destroy this.
-  const std::shared_ptr<internal::RemoteCall> call = call_;
+  const internal::RemoteCallHandle call = call_.Share();
   call->Then(std::move(callback));
 }
 
 void RemoteOperation::Cancel() {
-  if (call_ != nullptr && !call_->in_child()) call_->Cancel();
+  if (call_ && !call_->in_child()) call_->Cancel();
 }
 
 bool RemoteOperation::Awaiter::await_suspend(std::coroutine_handle<> waiting) {
   operation_.EndInChild();
-  if (operation_.call_ == nullptr) return false;
+  if (!operation_.call_) return false;
   // Kept: resume() may destroy this before it returns.
-  const std::shared_ptr<internal::RemoteCall> call = operation_.call_;
+  const internal::RemoteCallHandle call = operation_.call_.Share();
   call->Then([this, waiting](const absl::Status& result) {
     operation_.failed_ = result;
-    operation_.call_ = nullptr;
+    operation_.call_.Reset();
     waiting.resume();
   });
   return true;
@@ -177,7 +171,8 @@ RemoteOperation RemoteMemory::Begin(const What& what, absl::Span<const RemoteRan
   for (const RemoteRange& range : ranges) {
     if (range.length > 0) parts.push_back({range.offset, range.length});
   }
-  auto call = std::make_shared<internal::RemoteCall>(lane_, ticket_, what.kind, parts, local, timeout_ns);
+  internal::RemoteCallHandle call =
+      internal::RemoteCall::New(lane_, ticket_, what.kind, parts, local, timeout_ns);
   call->compare_add = what.compare_add;
   call->swap = what.swap;
   call->Begin();

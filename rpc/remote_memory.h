@@ -24,12 +24,12 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/client/remote_call_handle.h"
 #include "hawser/rpc/memory.capnp.h"
 
 namespace hawser {
 
 namespace internal {
-class RemoteCall;     // rpc/client/remote_call.h
 class RemoteLane;     // rpc/client/remote_lane.h
 struct RemoteTicket;  // rpc/client/remote_ticket.h
 }  // namespace internal
@@ -91,12 +91,18 @@ struct RemoteCapabilities {
 class [[nodiscard]] RemoteOperation {
  public:
   // What was moved from has no operation, and its result is FailedPrecondition.
-  RemoteOperation(RemoteOperation&& other) noexcept;
+  RemoteOperation(RemoteOperation&& other) noexcept
+      : call_(std::move(other.call_)),
+        is_taken_(other.is_taken_),
+        failed_(std::exchange(other.failed_, absl::OkStatus())) {}
   RemoteOperation& operator=(RemoteOperation&&) = delete;
   // Without a result it cancels the operation, and waits for its end if a NIC may touch the caller's memory
   // until then: memory of AllocateBuffer() or of a RegisteredMemory. In a handler or a callback that would be
   // a wait for itself, which is a CHECK.
-  ~RemoteOperation();
+  ~RemoteOperation() {
+    if (call_) [[unlikely]]
+      End();
+  }
 
   // OK: complete. For a READ the bytes are there. For a WRITE over TCP, InfiniBand or RoCE they are in
   // the owner's memory, where its processor sees them. Over iWARP they may be on their way yet, also when a
@@ -135,18 +141,19 @@ class [[nodiscard]] RemoteOperation {
   void Cancel();
 
   // For RemoteMemory.
-  explicit RemoteOperation(std::shared_ptr<internal::RemoteCall> call) : call_(std::move(call)) {}
+  explicit RemoteOperation(internal::RemoteCallHandle call) : call_(std::move(call)) {}
   explicit RemoteOperation(absl::Status failed) : failed_(std::move(failed)) {}
 
  private:
+  void End();
   void EndInChild();
   void Take();
   // Without a `call_`.
   absl::Status WhyNone() const;
 
-  // Null: it was never begun, and `failed_` says why; OK: it was moved from. Cancel() of another thread reads
-  // it beside Wait().
-  std::shared_ptr<internal::RemoteCall> call_;
+  // Empty: it was never begun, and `failed_` says why; OK: it was moved from. Cancel() of another thread
+  // reads it beside Wait().
+  internal::RemoteCallHandle call_;
   bool is_taken_ = false;  // The result: `call_` is for Cancel() only.
   absl::Status failed_;
 };
@@ -155,9 +162,9 @@ class [[nodiscard]] RemoteOperation {
 class RemoteOperation::Awaiter {
  public:
   explicit Awaiter(RemoteOperation operation) : operation_(std::move(operation)) {
-    if (operation_.call_ == nullptr) operation_.failed_ = operation_.WhyNone();
+    if (!operation_.call_) operation_.failed_ = operation_.WhyNone();
   }
-  bool await_ready() const { return operation_.call_ == nullptr; }
+  bool await_ready() const { return !operation_.call_; }
   // False: it has failed, and the coroutine goes on at once.
   bool await_suspend(std::coroutine_handle<> waiting);
   absl::Status await_resume() { return operation_.failed_; }

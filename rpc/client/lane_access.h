@@ -6,12 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hawser/rpc/client/channel_core.h"
 #include "hawser/transport/lane/lane.h"
 #include "hawser/transport/wire/handshake.h"
 
 namespace hawser::internal {
-
-class ChannelCore;
 
 // What a lane needs to know of its channel.
 // Thread:   on the poller of the channel.
@@ -23,6 +22,12 @@ class LaneAccess {
   // The current session, to which tickets belong. FailedPrecondition: the channel does not dial; Cancelled:
   // it is closed; otherwise why there is none now.
   absl::StatusOr<transport::SessionToken> Session() const;
+  // Session() would return `session`.
+  bool HasSession(const transport::SessionToken& session) const {
+    const Link* const link = core_.link_.get();
+    return link != nullptr && link->CanSend() && link->session() == session && core_.dials_ &&
+           !core_.closed();
+  }
   // Where a lane of that session leads. Only if there is one.
   absl::StatusOr<transport::Lane::Target> Target() const;
   absl::Duration connect_timeout() const;

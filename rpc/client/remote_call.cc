@@ -20,6 +20,9 @@ namespace {
 // A larger range is several work requests, so that others have their turn in between.
 constexpr uint64_t kPieceBytesMax = uint64_t{1} << 20;
 
+// What an operation of more pieces had is given back, when its object is kept for another.
+constexpr size_t kPiecesKept = 64;
+
 absl::Status Cancelled() { return absl::CancelledError("it was cancelled"); }
 
 absl::string_view NameOf(RemoteCall::Kind kind) {
@@ -38,21 +41,58 @@ absl::string_view NameOf(RemoteCall::Kind kind) {
 
 }  // namespace
 
-RemoteCall::RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket,
-                       Kind what, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
-                       int64_t timeout_ns)
-    : carrier_(std::move(carrier)),
-      ticket_(std::move(ticket)),
-      local_(local),
-      timeout_ns_(timeout_ns),
-      deadline_timer_([this] { OnDeadline(); }) {
-  kind = what;
-  impossible_ = Prepare(parts);
+RemoteCallHandle RemoteCallHandle::Share() const {
+  call_->AddRef();
+  return RemoteCallHandle(call_);
 }
+
+void RemoteCallHandle::Release() {
+  RemoteCall* const call = std::exchange(call_, nullptr);
+  if (call->Unref()) call->Destroy();
+}
+
+RemoteCall::RemoteCall() : deadline_timer_([this] { OnDeadline(); }) {}
 
 RemoteCall::~RemoteCall() = default;
 
-absl::Status RemoteCall::Prepare(absl::Span<const RemotePart> parts) {
+RemoteCallHandle RemoteCall::New(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket,
+                                 Kind what, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
+                                 int64_t timeout_ns) {
+  RemoteCall* call = carrier->poller().Held() ? carrier->TakeKept() : nullptr;
+  if (call == nullptr) call = new RemoteCall();
+  call->Prepare(std::move(carrier), std::move(ticket), what, parts, local, timeout_ns);
+  return RemoteCallHandle(call);
+}
+
+void RemoteCall::Prepare(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket,
+                         Kind what, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
+                         int64_t timeout_ns) {
+  refs_.store(1, std::memory_order_relaxed);
+  carrier_ = std::move(carrier);
+  ticket_ = std::move(ticket);
+  local_ = local;
+  timeout_ns_ = timeout_ns;
+  kind = what;
+  impossible_ = SetPieces(parts);
+}
+
+// Nothing else knows it, so its mutex guards nothing.
+void RemoteCall::Clear() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  carrier_ = nullptr;
+  ticket_ = nullptr;
+  impossible_ = absl::OkStatus();
+  bounce_ = {};
+  if (pieces.capacity() > kPiecesKept) pieces = {};
+  pieces.clear();
+  compare_add = swap = 0;
+  event_.Reset();
+  done_ = dropped_ = cancelled_ = false;
+  result_ = absl::OkStatus();
+  deadline_ns_ = transport::kNever;
+  tries = 0;
+}
+
+absl::Status RemoteCall::SetPieces(absl::Span<const RemotePart> parts) {
   const uint64_t size = ticket_->ticket.length;
   uint64_t sum = 0;
   for (const RemotePart& part : parts) {
@@ -108,27 +148,27 @@ absl::Status RemoteCall::FindRegistered() {
 
 void RemoteCall::Begin() {
   if (!impossible_.ok()) return EndUnbegun(impossible_);
-  carrier_->poller().Run([self = shared_from_this()] { self->Start(); });
+  transport::Poller& poller = carrier_->poller();
+  self_ = Self();
+  poller.Held() ? Start() : poller.Post(&start_item_);
 }
 
 void RemoteCall::Start() {
-  self_ = shared_from_this();
   if (cancelled_) return OnEnd(Cancelled());
   if (timeout_ns_ <= 0) {
     return OnEnd(absl::DeadlineExceededError("the deadline had passed when it was to be sent"));
   }
-  transport::Poller& poller = carrier_->poller();
   if (timeout_ns_ != transport::kNever) {
-    poller.timers().Set(deadline_timer_,
-                        transport::After(poller.NowForDeadlineNs(), absl::Nanoseconds(timeout_ns_)));
+    deadline_ns_ = transport::After(carrier_->poller().NowForDeadlineNs(), absl::Nanoseconds(timeout_ns_));
+    if (deadline_ns_ != transport::kNever) carrier_->SetDeadline(*this);
   }
   carrier_->Start(*this);
 }
 
 void RemoteCall::OnDeadline() {
-  carrier_->Abort(*this, absl::DeadlineExceededError(absl::StrCat(
-                             "no completion came before the deadline", carrier_->DescribeSilence(),
-                             carrier_->poller().WhyLate(deadline_timer_.when_ns()))));
+  carrier_->Abort(*this, absl::DeadlineExceededError(absl::StrCat("no completion came before the deadline",
+                                                                  carrier_->DescribeSilence(),
+                                                                  carrier_->poller().WhyLate(deadline_ns_))));
 }
 
 void RemoteCall::EndUnbegun(const absl::Status& why) {
@@ -179,15 +219,18 @@ void RemoteCall::Then(Callback callback) {
     carrier_->poller().AddAsyncInterest(1);
     if (!done_) return;
   }
-  carrier_->poller().Run([self = shared_from_this()] { self->carrier_->CallBackSoon(self); });
+  carrier_->poller().Run([self = Self()]() mutable {
+    RemoteCarrier& carrier = *self->carrier_;
+    carrier.CallBackSoon(std::move(self));
+  });
 }
 
 void RemoteCall::Cancel() {
   if (done()) return;
-  carrier_->poller().Run([self = shared_from_this()] {
+  carrier_->poller().Run([self = Self()] {
     // Start() may still wait for its turn on the poller.
     self->cancelled_ = true;
-    if (self->self_ != nullptr) self->carrier_->Abort(*self, Cancelled());
+    if (self->self_) self->carrier_->Abort(*self, Cancelled());
   });
 }
 
@@ -207,9 +250,9 @@ void RemoteCall::Drop() {
 }
 
 void RemoteCall::OnEnd(const absl::Status& status) {
-  const std::shared_ptr<RemoteCall> keep = std::move(self_);
+  RemoteCallHandle self = std::move(self_);
   RemoteCounts::Process().Add(kind, status.code());
-  carrier_->poller().timers().Cancel(deadline_timer_);
+  if (deadline_ns_ != transport::kNever) carrier_->EndDeadline(*this);
   use_ = {};  // Before the result is there, with which the program may release the memory.
   bool calls_back;
   {
@@ -226,7 +269,7 @@ void RemoteCall::OnEnd(const absl::Status& status) {
     calls_back = callback_ != nullptr;
   }
   event_.Set();
-  if (calls_back) carrier_->CallBackSoon(keep);
+  if (calls_back) carrier_->CallBackSoon(std::move(self));
 }
 
 void RemoteCall::RunCallback() {

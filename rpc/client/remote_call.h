@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_CLIENT_REMOTE_CALL_H_
 #define HAWSER_RPC_CLIENT_REMOTE_CALL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,12 +12,16 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "hawser/base/fork.h"
+#include "hawser/base/intrusive_list.h"
 #include "hawser/base/mutex.h"
+#include "hawser/rpc/client/remote_call_handle.h"
 #include "hawser/rpc/client/remote_ticket.h"
 #include "hawser/transport/clock/timer.h"
 #include "hawser/transport/lane/lane_operation.h"
 #include "hawser/transport/memory/buffer_pool.h"
 #include "hawser/transport/memory/user_regions.h"
+#include "hawser/transport/poller/mailbox.h"
 #include "hawser/transport/poller/poller.h"
 #include "hawser/transport/poller/wait_event.h"
 #include "hawser/transport/runtime.h"
@@ -47,8 +52,13 @@ class RemoteCarrier {
   virtual void Abort(RemoteCall& call, const absl::Status& why) = 0;
   // For the text of an error: how long nothing has come from the peer.
   virtual std::string DescribeSilence() = 0;
+  // Calls its OnDeadline() at its deadline_ns(), unless it calls EndDeadline() before.
+  virtual void SetDeadline(RemoteCall& call) = 0;
+  virtual void EndDeadline(RemoteCall& call) = 0;
   // Runs its callback in the next turn of the thread that drives.
-  virtual void CallBackSoon(const std::shared_ptr<RemoteCall>& call) = 0;
+  virtual void CallBackSoon(RemoteCallHandle call) = 0;
+  // One that has ended, for another operation. Null: make one.
+  virtual RemoteCall* TakeKept() = 0;
 
  protected:
   virtual ~RemoteCarrier() = default;
@@ -69,16 +79,17 @@ struct RemotePart {
 // The caller's memory is used by a NIC only if it is registered (of the pool, or by the program); otherwise
 // the operation works on a buffer of the pool, and the bytes are copied, before a WRITE or after a READ.
 // Thread:   any, unless a method says otherwise.
-// Lifetime: shared by its RemoteOperation and, from Begin() until its end, by itself.
-class RemoteCall final : public transport::LaneOperation, public std::enable_shared_from_this<RemoteCall> {
+// Lifetime: counted references: of its RemoteOperation and, from Begin() until its end, its own. A carrier
+//           keeps some that have ended, so that an operation in steady state allocates nothing.
+class RemoteCall final : public transport::LaneOperation, public ListLink<struct ByDeadline> {
  public:
   using Callback = absl::AnyInvocable<void(const absl::Status&)>;
 
   // The operation on `parts`, whose bytes are `local`, one after the other. Not started. For an atomic:
   // 8 bytes, and `compare_add` and `swap` are set before Begin().
-  RemoteCall(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket, Kind what,
-             absl::Span<const RemotePart> parts, absl::Span<uint8_t> local, int64_t timeout_ns);
-  ~RemoteCall() override;
+  static RemoteCallHandle New(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket,
+                              Kind what, absl::Span<const RemotePart> parts, absl::Span<uint8_t> local,
+                              int64_t timeout_ns);
 
   void Begin();
   // It has failed before it began.
@@ -94,13 +105,28 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   void Drop();
 
   // A child made by fork() after it was: nothing else may be called, and it is not destroyed.
-  bool in_child() const { return !carrier_->poller().usable_in_this_process(); }
+  bool in_child() const { return fork_mark_.in_child(); }
+
+  void AddRef() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  // True: that was the last reference. If there is only one, nothing can make others, so that one is released
+  // without a locked instruction.
+  bool Unref() {
+    return refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  // After that: nothing uses it any more.
+  void Destroy() { delete this; }
 
   // ---- On the poller, for its carrier.
 
   RemoteTicket& ticket() { return *ticket_; }
   // FailedPrecondition: the device that the caller's memory is registered with cannot use it any more.
   absl::Status CheckMemory() const { return use_ ? use_.region().Usable() : absl::OkStatus(); }
+  int64_t deadline_ns() const { return deadline_ns_; }
+  // For deadlines that are not in order.
+  transport::Timer& deadline_timer() { return deadline_timer_; }
+  void OnDeadline();
+  // Once RunCallback() has returned, and there is no reference: it holds nothing of the operation.
+  void Clear();
   // Lanes that it was started on.
   int tries = 0;
   // transport::LaneOperation
@@ -109,11 +135,16 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   void RunCallback();
 
  private:
+  RemoteCall();
+  ~RemoteCall() override;
+  void Prepare(std::shared_ptr<RemoteCarrier> carrier, std::shared_ptr<RemoteTicket> ticket, Kind what,
+               absl::Span<const RemotePart> parts, absl::Span<uint8_t> local, int64_t timeout_ns);
+
   bool done() const;
   // Once it is there.
   absl::Status result() const;
   // Why `parts` cannot be, or OK: `pieces` has them.
-  absl::Status Prepare(absl::Span<const RemotePart> parts);
+  absl::Status SetPieces(absl::Span<const RemotePart> parts);
   // `use_`, if the program has registered the caller's memory. Not OK: it can neither be used in place nor be
   // copied, see UserRegions::Find().
   absl::Status FindRegistered();
@@ -121,12 +152,18 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   bool is_direct() const { return !bounce_; }
   void CheckMayWait() const;
   void Start();
-  void OnDeadline();
+  RemoteCallHandle Self() {
+    AddRef();
+    return RemoteCallHandle(this);
+  }
 
-  const std::shared_ptr<RemoteCarrier> carrier_;
+  const ForkMark fork_mark_;
+  std::atomic<uint32_t> refs_{0};
+  // What follows is set by Prepare().
+  std::shared_ptr<RemoteCarrier> carrier_;
   std::shared_ptr<RemoteTicket> ticket_;  // Until RunCallback() has returned.
-  const absl::Span<uint8_t> local_;
-  const int64_t timeout_ns_;
+  absl::Span<uint8_t> local_;
+  int64_t timeout_ns_ = 0;
   absl::Status impossible_;       // Not OK: it ends with this.
   transport::Lease bounce_;       // Empty: the caller's memory is registered.
   transport::UserRegionUse use_;  // Until its end. Empty: the program has not registered it.
@@ -139,9 +176,11 @@ class RemoteCall final : public transport::LaneOperation, public std::enable_sha
   Callback callback_ ABSL_GUARDED_BY(mutex_);
 
   // ---- On the poller.
-  std::shared_ptr<RemoteCall> self_;  // While it is under way.
-  bool cancelled_ = false;            // Perhaps before it began.
+  RemoteCallHandle self_;   // While it is under way.
+  bool cancelled_ = false;  // Perhaps before it began.
+  int64_t deadline_ns_ = transport::kNever;
   transport::Timer deadline_timer_;
+  transport::MemberItem<RemoteCall, &RemoteCall::Start> start_item_{this};
 };
 
 }  // namespace hawser::internal

@@ -22,6 +22,9 @@ constexpr absl::Duration kBackoffMax = absl::Seconds(2);
 // Lanes that an operation of which nothing was posted is started on, if each of them breaks.
 constexpr int kTriesMax = 4;
 
+// Calls that are kept for later operations: as many as a poller keeps of messages.
+constexpr size_t kKeptMax = 64;
+
 // The RemoteLane of each channel. A channel itself has no room for it.
 struct Table {
   std::atomic<bool> used{false};  // There was one.
@@ -90,9 +93,11 @@ RemoteLane::RemoteLane(const std::shared_ptr<ChannelCore>& core)
       core_(core),
       key_(core.get()),
       backoff_(kBackoffMin),
-      call_back_timer_([this] { CallBack(); }) {}
+      call_back_timer_([this] { CallBack(); }),
+      deadline_timer_([this] { OnDeadlineTimer(); }) {}
 
 RemoteLane::~RemoteLane() {
+  for (RemoteCall* call : kept_) call->Destroy();
   Table& table = AllLanes();
   absl::MutexLock lock(&table.mutex);
   const auto found = table.lanes.find(key_);
@@ -121,19 +126,29 @@ void RemoteLane::Forget(const RemoteTicket& ticket) {
 void RemoteLane::Start(RemoteCall& call) {
   poller_.AssertHeld();
   ++call.tries;
-  const absl::StatusOr<transport::Lane*> lane = LaneNow();
-  if (!lane.ok()) return call.OnEnd(ForOperation(lane.status()));
+  transport::Lane* lane = CurrentLane();
+  if (lane == nullptr) [[unlikely]] {
+    const absl::StatusOr<transport::Lane*> opening = LaneNow();
+    if (!opening.ok()) return call.OnEnd(ForOperation(opening.status()));
+    lane = *opening;
+  }
   // Behind LaneNow(): a request that names such memory would end the lane, and others with it.
   if (absl::Status usable = call.CheckMemory(); !usable.ok()) return call.OnEnd(usable);
   RemoteTicket& ticket = call.ticket();
   const bool is_open = ticket.lane_number == lane_number_;
-  const bool lacks_room = is_open && (*lane)->LacksRoom(ticket.handle);
-  if (lacks_room) (*lane)->Close(ticket.handle);
+  const bool lacks_room = is_open && lane->LacksRoom(ticket.handle);
+  if (lacks_room) lane->Close(ticket.handle);
   if (!is_open || lacks_room) {
-    ticket.handle = (*lane)->Open(ticket.ticket);
+    ticket.handle = lane->Open(ticket.ticket);
     ticket.lane_number = lane_number_;
   }
-  (*lane)->Start(call, ticket.handle);
+  lane->Start(call, ticket.handle);
+}
+
+transport::Lane* RemoteLane::CurrentLane() const {
+  if (lane_ == nullptr || closed_) return nullptr;
+  const std::shared_ptr<ChannelCore> core = core_.lock();
+  return core != nullptr && LaneAccess(*core).HasSession(lane_->session()) ? lane_ : nullptr;
 }
 
 absl::StatusOr<transport::Lane*> RemoteLane::LaneNow() {
@@ -185,18 +200,65 @@ std::string RemoteLane::DescribeSilence() {
   return LaneAccess(*core).DescribeSilence(lane_ != nullptr ? lane_->last_heard_ns() : 0);
 }
 
-void RemoteLane::CallBackSoon(const std::shared_ptr<RemoteCall>& call) {
-  to_call_back_.push_back(call);
+void RemoteLane::SetDeadline(RemoteCall& call) {
+  if (!deadlines_.empty() && call.deadline_ns() < last_deadline_ns_) {
+    return poller_.timers().Set(call.deadline_timer(), call.deadline_ns());
+  }
+  last_deadline_ns_ = call.deadline_ns();
+  deadlines_.MoveToBack(&call);
+  if (!deadline_timer_.is_set()) poller_.timers().Set(deadline_timer_, last_deadline_ns_);
+}
+
+void RemoteLane::EndDeadline(RemoteCall& call) {
+  if (call.deadline_timer().is_set()) return poller_.timers().Cancel(call.deadline_timer());
+  if (!call.linked()) return;  // It has passed.
+  call.Unlink();
+  if (deadlines_.empty()) poller_.timers().Cancel(deadline_timer_);
+}
+
+void RemoteLane::OnDeadlineTimer() {
+  const std::shared_ptr<RemoteLane> keep = shared_from_this();
+  const int64_t now_ns = poller_.now_ns();
+  while (!deadlines_.empty() && deadlines_.front()->deadline_ns() <= now_ns) {
+    RemoteCall& call = *deadlines_.front();
+    call.Unlink();
+    call.OnDeadline();
+  }
+  if (!deadlines_.empty()) poller_.timers().Set(deadline_timer_, deadlines_.front()->deadline_ns());
+}
+
+void RemoteLane::CallBackSoon(RemoteCallHandle call) {
+  to_call_back_.push_back(std::move(call));
   if (!call_back_timer_.is_set()) poller_.timers().Set(call_back_timer_, poller_.now_ns());
+}
+
+RemoteCall* RemoteLane::TakeKept() {
+  if (kept_.empty()) return nullptr;
+  RemoteCall* const call = kept_.back();
+  kept_.pop_back();
+  return call;
 }
 
 void RemoteLane::CallBack() {
   const std::shared_ptr<RemoteLane> keep = shared_from_this();
-  std::deque<std::shared_ptr<RemoteCall>> calls = std::exchange(to_call_back_, {});
-  for (const std::shared_ptr<RemoteCall>& call : calls) {
-    const transport::Poller::CallOut out(poller_, kCallback, "a one-sided operation");
-    call->RunCallback();
+  std::vector<RemoteCallHandle> calls = std::exchange(to_call_back_, std::move(calling_back_));
+  for (RemoteCallHandle& handle : calls) {
+    {
+      const transport::Poller::CallOut out(poller_, kCallback, "a one-sided operation");
+      handle->RunCallback();
+    }
+    RemoteCall& call = *handle;
+    handle.Leak();
+    if (!call.Unref()) continue;
+    if (kept_.size() >= kKeptMax || !poller_.usable_in_this_process()) {
+      call.Destroy();
+      continue;
+    }
+    call.Clear();
+    kept_.push_back(&call);
   }
+  calls.clear();
+  calling_back_ = std::move(calls);
 }
 
 void RemoteLane::Close() {

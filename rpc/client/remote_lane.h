@@ -3,13 +3,14 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hawser/base/intrusive_list.h"
 #include "hawser/rpc/client/remote_call.h"
 #include "hawser/rpc/client/remote_ticket.h"
 #include "hawser/transport/clock/timer.h"
@@ -55,15 +56,21 @@ class RemoteLane final : public RemoteCarrier,
   void Start(RemoteCall& call) override;
   void Abort(RemoteCall& call, const absl::Status& why) override;
   std::string DescribeSilence() override;
-  void CallBackSoon(const std::shared_ptr<RemoteCall>& call) override;
+  void SetDeadline(RemoteCall& call) override;
+  void EndDeadline(RemoteCall& call) override;
+  void CallBackSoon(RemoteCallHandle call) override;
+  RemoteCall* TakeKept() override;
 
   void Forget(const RemoteTicket& ticket);
-  // That of the current session, which it dials if there is none.
+  // That of the current session. Null: there is none yet.
+  transport::Lane* CurrentLane() const;
+  // The same, which it dials if there is none.
   absl::StatusOr<transport::Lane*> LaneNow();
   void OnDialFailed(const absl::Status& why);
   // The channel is closed.
   void Close();
   void CallBack();
+  void OnDeadlineTimer();
 
   // transport::Lane::Owner
   void OnLaneReady() override;
@@ -84,8 +91,14 @@ class RemoteLane final : public RemoteCarrier,
   absl::Duration backoff_;
   absl::Status why_no_lane_;          // Of the last attempt.
   std::shared_ptr<RemoteLane> self_;  // While there are lanes.
-  std::deque<std::shared_ptr<RemoteCall>> to_call_back_;
+  std::vector<RemoteCallHandle> to_call_back_, calling_back_;
   transport::Timer call_back_timer_;
+  // Operations in the order of their deadlines, which is that of their begins, as a rule. One that ends
+  // earlier than the last of these has a timer of its own.
+  IntrusiveList<RemoteCall, ByDeadline> deadlines_;
+  transport::Timer deadline_timer_;  // While there are some; set to that of the first, or earlier.
+  int64_t last_deadline_ns_ = 0;     // Of deadlines_, if there are some.
+  std::vector<RemoteCall*> kept_;    // Calls for TakeKept().
 };
 
 }  // namespace hawser::internal

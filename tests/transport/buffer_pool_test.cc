@@ -215,6 +215,22 @@ TEST(BufferPoolTest, WhatLiesInNoRegionOrReachesOutOfOneIsNotFound) {
   EXPECT_EQ(pool.FindRegion(lease.data() - 1, 1), 0u);
 }
 
+TEST(BufferPoolTest, MemoryThatWasUnmappedIsNotFoundAgain) {
+  BufferPool pool(NewFabric(), {.limit_bytes = 8 * kMiB});
+  Lease lease = Acquire(pool, 5 * kMiB);
+  const uint8_t* const address = lease.data();
+  EXPECT_EQ(pool.FindRegion(address, 1), lease.lkey());
+  EXPECT_EQ(pool.FindRegion(address + 4 * kMiB, kMiB), lease.lkey());
+  lease = Lease();
+  const Lease other = Acquire(pool, 6 * kMiB);  // For which there is room once that is unmapped.
+  EXPECT_EQ(pool.FindRegion(other.data(), 6 * kMiB), other.lkey());
+  for (size_t at = 0; at < 5 * kMiB; at += kMiB) {
+    const uint8_t* const was = address + at;
+    const bool is_mapped_anew = was >= other.data() && was < other.data() + other.size_bytes();
+    EXPECT_EQ(pool.FindRegion(was, 1), is_mapped_anew ? other.lkey() : 0u);
+  }
+}
+
 TEST(BufferPoolTest, AReturnedBufferIsUsedAgainWithoutRegistration) {
   BufferPool pool(NewFabric());
   for (size_t size : {size_t{1}, size_t{4000}, 200 * kKiB, 5 * kMiB}) {

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 namespace hawser::transport {
@@ -36,7 +35,8 @@ Lane::Lane(Poller& poller, const Target& target, Owner& owner)
           [this] {
             End(absl::UnavailableError(absl::StrCat("the owner ", peer(), " has answered nothing for ",
                                                     absl::FormatDuration(LaneRequests::kAnswerTimeout))));
-          }) {
+          }),
+      requests_to_post_(kPostedMax) {
   set_peer(target.address);
 }
 
@@ -46,7 +46,7 @@ Lane::~Lane() {
   DestroyQueuePair();
   std::vector<LaneOperation*> left = posts_.TakeAll();
   left.insert(left.end(), ready_.begin(), ready_.end());
-  for (const auto& [number, handle] : handles_) {
+  for (const auto& [number, handle] : handles_.all()) {
     left.insert(left.end(), handle->waiting.begin(), handle->waiting.end());
   }
   std::sort(left.begin(), left.end());  // One may be there twice: posted in part.
@@ -105,10 +105,7 @@ void Lane::OnEstablished(absl::string_view private_data) {
 // ---- Tickets
 
 uint32_t Lane::Open(const LaneTicket& ticket) {
-  const uint32_t number = next_handle_++;
-  auto handle = std::make_unique<Handle>();
-  handle->ticket = ticket;
-  handles_[number] = std::move(handle);
+  const uint32_t number = handles_.Add(ticket).number;
   LaneMessage open;
   open.kind = LaneMessage::Kind::kOpen;
   open.handle = number;
@@ -118,34 +115,28 @@ uint32_t Lane::Open(const LaneTicket& ticket) {
 }
 
 void Lane::Close(uint32_t number) {
-  const auto found = handles_.find(number);
-  if (found == handles_.end() || ending()) return;
-  Handle& handle = *found->second;
+  LaneHandle* const found = handles_.Find(number);
+  if (found == nullptr || ending()) return;
+  LaneHandle& handle = *found;
   handle.close_asked = true;
   if (handle.stage == Stage::kUseless) {
-    handles_.erase(found);
+    handles_.Erase(handle);
   } else if (handle.stage == Stage::kOpen) {
     handle.stage = Stage::kRevoked;
-    CloseIfUnused(number, handle);
+    CloseIfUnused(handle);
   } else if (handle.stage == Stage::kOpening && requests_.Drop(number)) {
-    handles_.erase(found);
+    handles_.Erase(handle);
   }
-}
-
-bool Lane::LacksRoom(uint32_t number) const {
-  const auto found = handles_.find(number);
-  return found != handles_.end() && found->second->stage == Stage::kUseless &&
-         absl::IsResourceExhausted(found->second->why);
 }
 
 void Lane::OnMessage(const LaneMessage& message) {
   const bool answers = message.kind == LaneMessage::Kind::kOpened ||
                        message.kind == LaneMessage::Kind::kRefused ||
                        message.kind == LaneMessage::Kind::kClosed;
-  const auto found = handles_.find(message.handle);
+  LaneHandle* const found = handles_.Find(message.handle);
   if (answers && !requests_.TakeAnswer()) return EndBecauseBroken("it answers what was not asked");
-  if (found == handles_.end()) return EndBecauseBroken(absl::StrCat("there is no handle ", message.handle));
-  Handle& handle = *found->second;
+  if (found == nullptr) return EndBecauseBroken(absl::StrCat("there is no handle ", message.handle));
+  LaneHandle& handle = *found;
   switch (message.kind) {
     case LaneMessage::Kind::kOpened:
       if (handle.stage != Stage::kOpening) return EndBecauseBroken("it opens a handle twice");
@@ -153,12 +144,12 @@ void Lane::OnMessage(const LaneMessage& message) {
       break;
     case LaneMessage::Kind::kRefused:
       if (handle.stage != Stage::kOpening) return EndBecauseBroken("it refuses a handle that is open");
-      Refuse(message.handle, AsVoidTicket(message.why));
+      Refuse(handle, AsVoidTicket(message.why));
       break;
     case LaneMessage::Kind::kClosed:
       if (handle.stage != Stage::kClosing) return EndBecauseBroken("it closes a handle unasked");
       if (handle.close_asked) {
-        handles_.erase(found);
+        handles_.Erase(handle);
       } else {
         handle.stage = Stage::kUseless;
       }
@@ -166,9 +157,8 @@ void Lane::OnMessage(const LaneMessage& message) {
     case LaneMessage::Kind::kRevoke:
       // Otherwise this end's own kClose has crossed with it.
       if (handle.stage == Stage::kOpen) {
-        Refuse(message.handle,
-               absl::FailedPreconditionError(
-                   "the owner has revoked the memory: its ticket is void, and a new one is needed"));
+        Refuse(handle, absl::FailedPreconditionError(
+                           "the owner has revoked the memory: its ticket is void, and a new one is needed"));
       } else if (handle.stage == Stage::kOpening) {
         return EndBecauseBroken("it revokes a handle that is not open");
       }
@@ -179,7 +169,7 @@ void Lane::OnMessage(const LaneMessage& message) {
   requests_.SendNext();
 }
 
-void Lane::OnOpened(const LaneMessage& message, Handle& handle) {
+void Lane::OnOpened(const LaneMessage& message, LaneHandle& handle) {
   if (message.length != handle.ticket.length || message.access != handle.ticket.access) {
     return End(absl::UnavailableError(absl::StrCat("the owner ", peer(), " gave ", message.length,
                                                    " bytes for a ticket of ", handle.ticket.length)));
@@ -193,14 +183,13 @@ void Lane::OnOpened(const LaneMessage& message, Handle& handle) {
 }
 
 // The handle has no rkey, or is about to lose it. What is posted completes first.
-void Lane::Refuse(uint32_t number, const absl::Status& why) {
-  Handle& handle = *handles_.find(number)->second;
+void Lane::Refuse(LaneHandle& handle, const absl::Status& why) {
   const bool has_grant = handle.stage != Stage::kOpening;
   handle.stage = has_grant ? Stage::kRevoked : Stage::kUseless;
   handle.why = why;
   std::deque<LaneOperation*> waiting = std::exchange(handle.waiting, {});
   for (LaneOperation* operation : std::exchange(ready_, {})) {
-    if (operation->handle_ != number) {
+    if (operation->handle_ != &handle) {
       ready_.push_back(operation);
       continue;
     }
@@ -213,28 +202,28 @@ void Lane::Refuse(uint32_t number, const absl::Status& why) {
     operation->lane_ = nullptr;  // OnEnd() of one may cancel another, which has ended then.
   }
   if (has_grant) {
-    CloseIfUnused(number, handle);
+    CloseIfUnused(handle);
   } else if (handle.close_asked) {
-    handles_.erase(number);
+    handles_.Erase(handle);
   }
   // Last: with an operation its ticket may go, and with that the handle.
   for (LaneOperation* operation : waiting) Finish(*operation, operation->EndedBy(why));
 }
 
-void Lane::CloseIfUnused(uint32_t number, Handle& handle) {
+void Lane::CloseIfUnused(LaneHandle& handle) {
   if (handle.stage != Stage::kRevoked || handle.in_flight > 0) return;
   handle.stage = Stage::kClosing;
   LaneMessage close;
   close.kind = LaneMessage::Kind::kClose;
-  close.handle = number;
+  close.handle = handle.number;
   requests_.Add(std::move(close));
 }
 
 // ---- Operations
 
 void Lane::Start(LaneOperation& operation, uint32_t number) {
-  const auto found = handles_.find(number);
-  operation.handle_ = number;
+  LaneHandle* const found = handles_.Find(number);
+  operation.handle_ = found;
   operation.lane_ = this;
   operation.posted_ = operation.done_ = 0;
   operation.result_ = absl::OkStatus();
@@ -242,7 +231,7 @@ void Lane::Start(LaneOperation& operation, uint32_t number) {
     operation.lane_ = nullptr;
     return owner_.OnUnsent(operation, was_ready_, why());
   }
-  Handle& handle = *found->second;
+  LaneHandle& handle = *found;
   absl::Status possible = operation.CheckAgainst(handle.ticket);
   if (possible.ok() && (handle.stage == Stage::kUseless || handle.stage == Stage::kRevoked ||
                         handle.stage == Stage::kClosing)) {
@@ -269,22 +258,25 @@ void Lane::OnFlush() {
 }
 
 bool Lane::PostSome() {
-  absl::InlinedVector<fabric::SendWorkRequest, 16> requests;
-  absl::InlinedVector<LanePosts::Post, 16> chain;
+  std::vector<LanePosts::Post>& chain = chain_;
+  chain.clear();
+  size_t size = 0;  // Of the chain, in work requests.
+  const size_t room_now = room();
   for (LaneOperation* operation : ready_) {
     const size_t left = operation->pieces.size() - operation->posted_;
-    const size_t places = room() - requests.size();
+    const size_t places = room_now - size;
     // Two chains share the send queue, so that the fabric always has one.
     const size_t count = left <= places ? left : std::min<size_t>(places, kPostedMax / 2);
     if (count == 0) break;
-    const Handle& handle = *handles_.find(operation->handle_)->second;
-    requests.resize(requests.size() + count);
-    operation->FillIn(absl::MakeSpan(requests).last(count), operation->posted_, handle.address, handle.rkey);
-    chain.push_back({requests.size(), operation, static_cast<uint32_t>(count)});
+    const LaneHandle& handle = *operation->handle_;
+    operation->FillIn(absl::MakeSpan(requests_to_post_).subspan(size, count), operation->posted_,
+                      handle.address, handle.rkey);
+    size += count;
+    chain.push_back({size, operation, static_cast<uint32_t>(count)});
   }
   if (chain.empty()) return false;
   uint64_t last = 0;
-  const absl::Status posted = PostWork(absl::MakeSpan(requests), last);
+  const absl::Status posted = PostWork(absl::MakeSpan(requests_to_post_).first(size), last);
   if (!posted.ok() && !MayBePostedInPart(posted)) {
     EndUnposted(posted);
     return false;
@@ -293,9 +285,9 @@ bool Lane::PostSome() {
   // would run twice, and each ends with the lane.
   for (LanePosts::Post& post : chain) {
     LaneOperation& operation = *post.operation;
-    if (operation.posted_ == 0) ++handles_.find(operation.handle_)->second->in_flight;
+    if (operation.posted_ == 0) ++operation.handle_->in_flight;
     operation.posted_ += post.pieces;
-    post.last += last - requests.size();
+    post.last += last - size;
     posts_.Add(post);
     ready_.pop_front();
     // The others have their turn.
@@ -316,12 +308,14 @@ void Lane::OnPiecesDone(LaneOperation& operation, uint32_t pieces) {
   if (!complete && operation.result_.ok() && !ending()) return;  // The rest is in `ready_`.
   // A completion that comes while the lane ends is a success like any other.
   const absl::Status result = complete ? absl::OkStatus() : WhyNot(operation);
-  const uint32_t number = operation.handle_;
+  EndUse(*operation.handle_);
   Finish(operation, result);
-  const auto found = handles_.find(number);
-  if (found == handles_.end()) return;
-  --found->second->in_flight;
-  CloseIfUnused(number, *found->second);
+}
+
+// Before OnEnd(), with which the ticket of the operation may go, and the handle.
+void Lane::EndUse(LaneHandle& handle) {
+  --handle.in_flight;
+  if (!ending()) CloseIfUnused(handle);
 }
 
 void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
@@ -346,22 +340,16 @@ void Lane::Forget(LaneOperation& operation) {
     const auto at = std::find(queue.begin(), queue.end(), &operation);
     if (at != queue.end()) queue.erase(at);
   };
-  const auto found = handles_.find(operation.handle_);
-  const bool waits = found != handles_.end() && found->second->stage == Stage::kOpening;
-  erase_from(waits ? found->second->waiting : ready_);
+  LaneHandle& handle = *operation.handle_;
+  erase_from(handle.stage == Stage::kOpening ? handle.waiting : ready_);
 }
 
 void Lane::Abort(LaneOperation& operation, const absl::Status& why) {
   if (operation.lane_ != this) return;
   if (operation.posted_ == operation.done_) {
-    const uint32_t number = operation.handle_;
-    const bool was_posted = operation.posted_ > 0;
     Forget(operation);
-    Finish(operation, operation.EndedBy(why));
-    const auto found = handles_.find(number);
-    if (!was_posted || found == handles_.end()) return;
-    --found->second->in_flight;
-    return CloseIfUnused(number, *found->second);
+    if (operation.posted_ > 0) EndUse(*operation.handle_);
+    return Finish(operation, operation.EndedBy(why));
   }
   // A refusal that waits for what is posted waits for the peer, and with a deadline no longer.
   if (operation.result_.ok()) operation.result_ = operation.EndedBy(why);
@@ -385,7 +373,7 @@ void Lane::OnEnding() {
       Finish(*operation, WhyNot(*operation));
     }
   }
-  for (auto& [number, handle] : handles_) {
+  for (auto& [number, handle] : handles_.all()) {
     for (LaneOperation* operation : std::exchange(handle->waiting, {})) unsent.push_back(operation);
   }
   for (LaneOperation* operation : unsent) {

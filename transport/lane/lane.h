@@ -6,13 +6,14 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/transport/lane/lane_end.h"
+#include "hawser/transport/lane/lane_handles.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_opening.h"
 #include "hawser/transport/lane/lane_operation.h"
@@ -34,6 +35,8 @@ namespace hawser::transport {
 // Lifetime: see LaneEnd. If the poller ends first, all operations end with Unavailable, and the owner is not
 //           called any more.
 class Lane final : public LaneEnd, LaneOpening::Owner {
+  using Stage = LaneHandle::Stage;
+
  public:
   // Places in the send queue for operations.
   static constexpr uint32_t kPostedMax = 128;
@@ -63,7 +66,10 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   // No operation on `handle` follows; none is in flight.
   void Close(uint32_t handle);
   // The owner had no room for it, and may have some by now. It is opened again under another handle.
-  bool LacksRoom(uint32_t handle) const;
+  bool LacksRoom(uint32_t handle) const {
+    const LaneHandle* const found = handles_.Find(handle);
+    return found != nullptr && found->stage == Stage::kUseless && absl::IsResourceExhausted(found->why);
+  }
 
   // Begins it, or queues it. It ends with OnEnd() or goes back with Owner::OnUnsent(), later.
   void Start(LaneOperation& operation, uint32_t handle);
@@ -80,23 +86,13 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   }
 
  private:
-  enum class Stage : uint8_t { kOpening, kOpen, kRevoked, kClosing, kUseless };
-  struct Handle {
-    Stage stage = Stage::kOpening;
-    LaneTicket ticket;
-    uint64_t address = 0;
-    uint32_t rkey = 0;
-    absl::Status why;        // kUseless, kRevoked, kClosing: what operations get.
-    uint32_t in_flight = 0;  // Operations of which something is posted.
-    bool close_asked = false;
-    std::deque<LaneOperation*> waiting;  // While it opens.
-  };
-
   Lane(Poller& poller, const Target& target, Owner& owner);
 
-  void OnOpened(const LaneMessage& message, Handle& handle);
-  void Refuse(uint32_t number, const absl::Status& why);
-  void CloseIfUnused(uint32_t number, Handle& handle);
+  void OnOpened(const LaneMessage& message, LaneHandle& handle);
+  void Refuse(LaneHandle& handle, const absl::Status& why);
+  void CloseIfUnused(LaneHandle& handle);
+  // An operation on it, of which something was posted, is about to end.
+  void EndUse(LaneHandle& handle);
   void Enqueue(LaneOperation& operation);
   // Posts what there is room for, of one operation after the other, as one chain: over TCP they leave with
   // one system call. False: nothing.
@@ -126,12 +122,14 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   Owner& owner_;
   LaneOpening opening_;
   bool was_ready_ = false;
-  uint32_t next_handle_ = 1;
-  absl::flat_hash_map<uint32_t, std::unique_ptr<Handle>> handles_;
+  LaneHandles handles_;
   std::deque<LaneOperation*> ready_;  // Pieces of them may be posted, in turn.
   LanePosts posts_;
   Timer connect_timer_;
   LaneRequests requests_;
+  // Of PostSome(), kept for their memory.
+  std::vector<fabric::SendWorkRequest> requests_to_post_;
+  std::vector<LanePosts::Post> chain_;
 };
 
 }  // namespace hawser::transport

@@ -14,6 +14,7 @@
 namespace hawser::transport {
 
 class Lane;
+struct LaneHandle;
 
 // One READ or WRITE of a user, of one or many ranges, or one atomic. Its local memory moves round this ring:
 //   user -> lane, from Lane::Start() on -> user, with OnEnd(): no NIC touches it any more.
@@ -63,8 +64,8 @@ class LaneOperation {
  private:
   friend class Lane;
 
-  uint32_t handle_ = 0;
-  size_t posted_ = 0;  // Pieces.
+  LaneHandle* handle_ = nullptr;  // While `lane_` has it.
+  size_t posted_ = 0;             // Pieces.
   size_t done_ = 0;
   Lane* lane_ = nullptr;  // That has it. Null: none.
   absl::Status result_;   // Not OK: it ends with this once nothing of it is posted.

@@ -173,7 +173,7 @@ class BufferPool {
   static size_t CapacityOf(size_t size_bytes);
 
   // The lkey of the region of this pool that holds all of [address, address + length), 0 if none does. Takes
-  // a lock, for no longer than to search a tree of regions.
+  // a lock, for no longer than to search a tree of regions, unless the region was found lately.
   uint32_t FindRegion(const uint8_t* address, size_t length_bytes) const;
 
  private:

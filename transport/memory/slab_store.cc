@@ -278,6 +278,7 @@ void SlabStore::Unclaim(size_t bytes) {
 }
 
 std::unique_ptr<Slab> SlabStore::Unregister(Slab* slab) {
+  hints_.Forget(slab->address);
   return std::move(slabs_.extract(slab->address).mapped());
 }
 
@@ -338,12 +339,14 @@ void SlabStore::MarkIdle() {
 // ---- Statistics
 
 uint32_t SlabStore::Find(const uint8_t* address, size_t length_bytes) const {
+  if (const uint32_t lkey = hints_.Find(address, length_bytes); lkey != 0) return lkey;
   absl::MutexLock lock(&mutex_);
   auto found = slabs_.upper_bound(address);
   if (found == slabs_.begin()) return 0;
   const RegisteredMemory& memory = *(--found)->second->memory;
   const auto offset = static_cast<size_t>(address - memory.address());
   if (offset >= memory.size_bytes() || length_bytes > memory.size_bytes() - offset) return 0;
+  hints_.Note(address, memory.address(), memory.size_bytes(), memory.lkey());
   return memory.lkey();
 }
 

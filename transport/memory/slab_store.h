@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/transport/memory/memory_waiters.h"
+#include "hawser/transport/memory/region_hints.h"
 #include "hawser/transport/memory/size_class.h"
 #include "hawser/transport/memory/slab.h"
 
@@ -89,7 +90,7 @@ class SlabStore {
   // Notifies the waiters for `size_class`, and those for which there is room.
   void NotifyWaiters(size_t size_class);
 
-  // The lkey of the region that holds the whole range; 0: none does.
+  // The lkey of the region that holds the whole range; 0: none does. Takes no lock if it was found lately.
   uint32_t Find(const uint8_t* address, size_t length_bytes) const;
 
   size_t limit_bytes() const { return limit_bytes_; }
@@ -164,6 +165,7 @@ class SlabStore {
 
   mutable absl::Mutex mutex_;
   std::map<const uint8_t*, std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mutex_);  // By address.
+  mutable RegionHints hints_;  // Of slabs_. Changed under mutex_.
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string refusal_ ABSL_GUARDED_BY(mutex_);
 
