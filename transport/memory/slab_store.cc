@@ -170,7 +170,7 @@ Slab* SlabStore::MakeSlab(size_t size_class, size_t slab_bytes, bool may_unmap, 
 Slab* SlabStore::AddMapped(std::unique_ptr<Slab> slab, size_t size_class) {
   Slab* const added = slab.get();
   Cut(added, size_class);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   slabs_.emplace(added->address, std::move(slab));
   ++registrations_;
   return added;
@@ -220,7 +220,7 @@ bool SlabStore::MapReserve() {
   Slab* const slab = made.get();
   slab->Cut(kReserve, kReservedBufferBytes, core_);
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     slabs_.emplace(slab->address, std::move(made));
   }
   reserve_busy_bytes_.fetch_add(slab->size_bytes, std::memory_order_relaxed);
@@ -233,7 +233,7 @@ bool SlabStore::Claim(size_t bytes, std::vector<std::unique_ptr<Slab>>& victims,
   std::vector<Slab*> taken;
   size_t freed = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     const size_t wanted = mapped_bytes() + bytes;
     bool enough = busy_bytes_.load(std::memory_order_seq_cst) + bytes <= limit_bytes_;
     while (enough && wanted - freed > limit_bytes_) {
@@ -272,7 +272,7 @@ Slab* SlabStore::TakeVictim(size_t bytes) {
 }
 
 void SlabStore::Unclaim(size_t bytes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   mapped_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   busy_bytes_.fetch_sub(bytes, std::memory_order_seq_cst);
 }
@@ -283,12 +283,12 @@ std::unique_ptr<Slab> SlabStore::Unregister(Slab* slab) {
 }
 
 void SlabStore::Refused(absl::string_view text) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   refusal_ = std::string(text);
 }
 
 std::string SlabStore::refusal() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return refusal_;
 }
 
@@ -324,7 +324,7 @@ void SlabStore::UnmapTaken(Slab* slab) {
   const size_t bytes = slab->size_bytes;
   std::unique_ptr<Slab> unmapped;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     unmapped = Unregister(slab);
   }
   unmapped.reset();
@@ -340,7 +340,7 @@ void SlabStore::MarkIdle() {
 
 uint32_t SlabStore::Find(const uint8_t* address, size_t length_bytes) const {
   if (const uint32_t lkey = hints_.Find(address, length_bytes); lkey != 0) return lkey;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   auto found = slabs_.upper_bound(address);
   if (found == slabs_.begin()) return 0;
   const RegisteredMemory& memory = *(--found)->second->memory;
@@ -351,7 +351,7 @@ uint32_t SlabStore::Find(const uint8_t* address, size_t length_bytes) const {
 }
 
 uint64_t SlabStore::registrations() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return registrations_;
 }
 

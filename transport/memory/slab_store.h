@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "hawser/base/mutex.h"
 #include "hawser/transport/memory/memory_waiters.h"
 #include "hawser/transport/memory/region_hints.h"
 #include "hawser/transport/memory/size_class.h"
@@ -163,7 +164,7 @@ class SlabStore {
   // class has.
   std::array<std::atomic<bool>, kLists> maps_larger_ = {};
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<const uint8_t*, std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mutex_);  // By address.
   mutable RegionHints hints_;  // Of slabs_. Changed under mutex_.
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -7,17 +7,17 @@
 namespace hawser::transport {
 
 void ReadLedger::Add(Member& member) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   members_.push_back(&member);
 }
 
 void ReadLedger::Remove(Member& member) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   members_.erase(std::find(members_.begin(), members_.end(), &member));
 }
 
 ReadLedger::Host& ReadLedger::Join(const PeerHost& key) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   std::unique_ptr<Host>& host = hosts_[key];
   if (host == nullptr) {
     host = std::make_unique<Host>();
@@ -28,7 +28,7 @@ ReadLedger::Host& ReadLedger::Join(const PeerHost& key) {
 }
 
 void ReadLedger::Part(Host& host) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   HAWSER_SUBTRACT(host.users, 1);
   if (host.users != 0) return;
   const uint64_t responses = host.response_bytes.load(std::memory_order_relaxed);
@@ -42,7 +42,7 @@ void ReadLedger::Part(Host& host) {
 // mapped (see BufferPool::TryAcquire()).
 Lease ReadLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusal) {
   refusal = {};
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (held_bytes_ != 0) {
     const BufferPoolStats stats = pool_.stats();
     const uint64_t free = stats.limit_bytes - std::min(stats.leased_bytes, stats.limit_bytes);
@@ -60,7 +60,7 @@ Lease ReadLedger::Lend(Host& host, uint64_t bytes, double share, Refusal& refusa
 }
 
 bool ReadLedger::Release(Host& host, uint64_t bytes, const Member& by) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   HAWSER_SUBTRACT(host.held_bytes, bytes);
   HAWSER_SUBTRACT(held_bytes_, bytes);
   return OthersMiss(by);
@@ -72,7 +72,7 @@ bool ReadLedger::MayHoldResponse(Host& host, uint64_t bytes, double share) {
   const BufferPoolStats stats = pool_.stats();
   if (responses + bytes <= stats.limit_bytes / kFreelyHeldFraction) return true;
   const uint64_t free = stats.limit_bytes - std::min(stats.leased_bytes, stats.limit_bytes);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const auto held = static_cast<double>(host.held_bytes + responses + bytes);
   if (static_cast<double>(free) >= held / share - held) return true;
   refused_responses_.fetch_add(1, std::memory_order_relaxed);
@@ -80,7 +80,7 @@ bool ReadLedger::MayHoldResponse(Host& host, uint64_t bytes, double share) {
 }
 
 void ReadLedger::NotifyReleased(const Member& by) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   for (Member* member : members_) {
     if (member == &by || member->missing_bytes_ == 0) continue;
     member->notified_ = true;
@@ -94,7 +94,7 @@ bool ReadLedger::OthersMiss(const Member& member) const {
 }
 
 bool ReadLedger::SetMissing(Member& member, uint64_t bytes, int64_t now_ns) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (member.missing_bytes_ == 0) member.missing_since_ns_ = now_ns;
   member.missing_bytes_ = bytes;
   member.notified_ = false;
@@ -104,12 +104,12 @@ bool ReadLedger::SetMissing(Member& member, uint64_t bytes, int64_t now_ns) {
 }
 
 void ReadLedger::StillMissing(Member& member) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   member.notified_ = false;
 }
 
 uint64_t ReadLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_least) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   uint64_t missing = 0;
   for (const Member* member : members_) {
     if (!member->notified_ && member->missing_since_ns_ <= then_ns) missing += member->missing_bytes_;
@@ -121,7 +121,7 @@ uint64_t ReadLedger::ClaimMissing(int64_t then_ns, bool is_short, uint64_t at_le
 }
 
 void ReadLedger::Unclaim(uint64_t bytes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   HAWSER_SUBTRACT(claimed_bytes_, bytes);
 }
 

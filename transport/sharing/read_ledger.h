@@ -9,7 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+#include "hawser/base/mutex.h"
 #include "hawser/base/peer_table.h"
 #include "hawser/transport/memory/buffer_pool.h"
 
@@ -91,7 +91,7 @@ class ReadLedger {
   }
   // Its bytes of announced messages and of responses.
   uint64_t HeldBy(const Host& host) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     return host.held_bytes + host.response_bytes.load(std::memory_order_relaxed);
   }
   // How often MayHoldResponse() was false.
@@ -117,7 +117,7 @@ class ReadLedger {
   bool OthersMiss(const Member& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   BufferPool& pool_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<Member*> members_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<PeerHost, std::unique_ptr<Host>> hosts_ ABSL_GUARDED_BY(mutex_);
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
