@@ -450,7 +450,7 @@ Result Feed(Victim& victim, absl::string_view bytes, size_t piece, size_t stagin
           victim.reader.Read(stream, absl::MakeSpan(staging), nullptr, piece % 2 == 0 ? &taker : nullptr);
       while (result == Result::kPushed || (result == Result::kReceiverNotReady && victim.PostReceive())) {
         if (result == Result::kPushed) {
-          for (FrameReader::Push& push : victim.reader.pushes()) {
+          for (fabric::WaitingPushes::Push& push : victim.reader.pushes()) {
             if (!IsTaken(push.header)) continue;
             victim.reader.TakePush(push, victim.pushed.emplace_back(push.header.length_bytes, 0xdb).data());
           }

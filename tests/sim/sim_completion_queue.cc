@@ -63,7 +63,7 @@ size_t SimCompletionQueue::Poll(absl::Span<fabric::Completion> completions) {
       taken = true;
       continue;
     }
-    if (taken) {
+    if (taken && entry.completion.opcode == fabric::Opcode::kReceive) {
       ready_.push_front(std::move(entry));
       break;
     }

@@ -49,6 +49,7 @@ class SimQueuePair final : public fabric::QueuePair {
   bool takes_atomics() const override { return atomics() != fabric::Atomics::kNone; }
   uint32_t push_bytes_max() const override;
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey) override;
+  bool offers_push() const override { return responder_.offers_push(); }
   void Disconnect() override;
 
   // ---- From the other side, by the network.

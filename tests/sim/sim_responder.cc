@@ -180,9 +180,19 @@ void SimResponder::AddPush(const SimPacket& packet) {
 void SimResponder::OnSendPolled() {
   ++sends_polled_;
   received_in_poll_ = qp_.completion_queue().polls();
+  TellPushOf(sends_polled_, received_in_poll_);
+}
+
+// The push behind that SEND can be taken until the next Poll() after `poll`; 0: not yet. False: there is no
+// push.
+bool SimResponder::TellPushOf(uint64_t send, uint64_t poll) {
+  bool found = false;
   for (Pushed& pushed : pushes_) {
-    if (pushed.send == sends_polled_) pushed.told_in = received_in_poll_;
+    if (pushed.send != send) continue;
+    pushed.told_in = poll;
+    found = true;
   }
+  return found;
 }
 
 // False: it waits for a receive, or was refused.
@@ -233,7 +243,7 @@ bool SimResponder::ExecuteSend(const SimPacket& packet) {
     sender->requester().OnTaken(packet.number);
   }
   std::function<bool(std::unique_lock<std::mutex>*)> offer;
-  if (!packet.push_follows && packet.rkey == 0 && qp_.dice().Chance(qp_.network().options().offered)) {
+  if (packet.rkey == 0 && qp_.dice().Chance(qp_.network().options().offered)) {
     offer = [this, receive, data = packet.data](std::unique_lock<std::mutex>* lock) {
       return Offer(receive, data, lock);
     };
@@ -250,9 +260,12 @@ bool SimResponder::Offer(const Receive& receive, const std::vector<uint8_t>& dat
                          std::unique_lock<std::mutex>* lock) {
   bool taken = false;
   if (lock != nullptr && qp_.is_established()) {
+    offers_push_ = TellPushOf(sends_polled_ + 1, qp_.completion_queue().polls());
     lock->unlock();
     taken = qp_.handler().TakeSend(data);
     lock->lock();
+    offers_push_ = false;
+    if (!taken) TellPushOf(sends_polled_ + 1, 0);
   }
   if (!taken) {
     qp_.network().memory_guard().FabricWrites(receive.buffer.address, data.data(), data.size(),

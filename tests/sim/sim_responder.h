@@ -46,6 +46,8 @@ class SimResponder {
                                         size_t grants_max);
   void Revoke(uint32_t rkey, uint64_t wr_id);
   bool TakePush(uint64_t wr_id, const fabric::Sge& sink, uint64_t remote_address, uint32_t rkey);
+  // Inside TakeSend(), which the thread that polls calls.
+  bool offers_push() const { return offers_push_; }
 
   // Receives posted and not polled yet.
   uint32_t receives_out() const { return receives_out_; }
@@ -106,6 +108,7 @@ class SimResponder {
   bool EndGrant(const SimPacket& packet);
   void AddPush(const SimPacket& packet);
   void OnSendPolled();
+  bool TellPushOf(uint64_t send, uint64_t poll);
   void PushReceive(const Receive& receive, fabric::CompletionStatus status, uint32_t byte_len,
                    int64_t delay_ns, std::function<bool(std::unique_lock<std::mutex>*)> offer = nullptr);
   // Offers a SEND to the handler, unless `lock` is null. True: it was taken, and `receive` is posted again.
@@ -138,6 +141,7 @@ class SimResponder {
   uint64_t sends_polled_ = 0;
   uint64_t received_in_poll_ = 0;  // That Poll() has returned the last polled SEND.
   std::deque<Pushed> pushes_;      // Pushes that were not taken.
+  bool offers_push_ = false;
   int64_t last_receive_completion_ns_ = 0;
   std::deque<SimPacket> inbound_;
   int rnr_tries_ = 0;

@@ -162,9 +162,8 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   absl::Status WhyNotReady() const;
   void OnMessage(Lease&& buffer, uint32_t length_bytes);
   // The usual message (usual_in.cc): a small request or response on a connection in use. `receive`: which it
-  // has completed. False: it is another one, and nothing was done.
-  static constexpr uint32_t kNoReceive = ~0u;
-  bool TakeUsual(const uint8_t* data, uint32_t length_bytes, uint32_t receive);
+  // has completed, or kNoReceive. False: it is another one, and nothing was done.
+  bool TakeUsual(const uint8_t* data, size_t length_bytes, uint32_t receive);
   bool TakeFromRing(uint32_t receive, uint32_t length_bytes);
   // Of a response or a control message. False: the connection has failed.
   bool TakeCredits(const Header& header);

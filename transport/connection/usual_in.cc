@@ -3,11 +3,50 @@
 // its own, and no receive completes; otherwise their receive is posted again as it is. Each exception is one
 // test, behind which Connection::OnMessage() receives any message.
 
+#include <string.h>
+
 #include <utility>
 
 #include "hawser/transport/connection/connection.h"
 
 namespace hawser::transport {
+namespace {
+
+constexpr uint32_t kNoReceive = ~0u;
+
+// Few messages that are not the usual one have, so few are copied in vain.
+inline bool HasOneSegment(absl::Span<const uint8_t> message) {
+  return message.size() >= kHeaderBytes && LoadLittle16(message.data() + 12) == 1;
+}
+
+// A request or a response that announces what the push behind it brings. False: it is something else, or is
+// wrong, and completes a receive.
+[[gnu::noinline]] bool TakeAnnounced(Port& port, ConnectionParts& parts, absl::Span<const uint8_t> message) {
+  if (!port.carries_traffic() || !port.queue_pair().offers_push() || message.size() < kHeaderBytes)
+    return false;
+  const bool is_request = message[0] == static_cast<uint8_t>(Kind::kRequest);
+  if (is_request ? parts.responder == nullptr
+                 : parts.requester == nullptr || message[0] != static_cast<uint8_t>(Kind::kResponse)) {
+    return false;
+  }
+  Shortage why;
+  Lease buffer = port.poller().messages().buffers().TryAcquire(message.size(), why);
+  if (!buffer) return false;
+  memcpy(buffer.data(), message.data(), message.size());
+  ParsedMessage parsed;
+  if (!Parse(buffer.data(), message.size(), parsed).ok() || parsed.remote_bytes == 0) return false;
+  parts.keepalive.OnPeerActivity();
+  const auto length_bytes = static_cast<uint32_t>(message.size());
+  if (is_request) {
+    parts.responder->OnRequest(parsed, std::move(buffer), length_bytes);
+    return true;
+  }
+  parts.requester->OnCredits(parsed.header.credits);
+  if (port.carries_traffic()) parts.requester->OnResponse(parsed, std::move(buffer), length_bytes);
+  return true;
+}
+
+}  // namespace
 
 [[gnu::always_inline]] inline ResponseHandler* Requester::EndUsual(const ParsedMessage& message,
                                                                    const IncomingMessage& whole) {
@@ -46,7 +85,7 @@ namespace hawser::transport {
 
 // Copies it first: a device, or a peer through one, cannot change what is checked then. For other messages
 // the copy is in vain, but to find that out before would cost each usual message a second look.
-[[gnu::always_inline]] inline bool Connection::TakeUsual(const uint8_t* data, uint32_t length_bytes,
+[[gnu::always_inline]] inline bool Connection::TakeUsual(const uint8_t* data, size_t length_bytes,
                                                          uint32_t receive) {
   if (!has_received_ || !carries_traffic()) [[unlikely]]
     return false;
@@ -85,9 +124,10 @@ bool Connection::TakeFromRing(uint32_t receive, uint32_t length_bytes) {
 // Inside Poll(), so it ends nothing but what any message may end, and posts at the end of the turn or of a
 // chunk.
 bool Connection::TakeSend(absl::Span<const uint8_t> message) {
-  if (message.size() > kCopiedMax || !poller_.MayTakeSend()) [[unlikely]]
+  if (message.size() > kCopiedMax || !poller_.MayTakeSend() || !has_received_) [[unlikely]]
     return false;
-  if (!TakeUsual(message.data(), static_cast<uint32_t>(message.size()), kNoReceive)) [[unlikely]]
+  if (!(HasOneSegment(message) && TakeUsual(message.data(), message.size(), kNoReceive)) &&
+      !TakeAnnounced(*this, parts_, message)) [[unlikely]]
     return false;
   poller_.MarkForFlush(this);
   poller_.OnSendTaken();

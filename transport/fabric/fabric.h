@@ -232,8 +232,11 @@ class ConnectionHandler {
   // True: the SEND is taken. It completes no receive; all stay posted. The peer's SEND has succeeded.
   // False: the SEND completes a receive, as if it had not been offered. This function has posted, withdrawn
   // and ended nothing then.
-  // A Poll() inside which a SEND was taken returns no completions: the next one does. So a caller that takes
-  // no more SENDs has nothing more to handle in this Poll().
+  // A Poll() inside which a SEND was taken returns no completions of receives: the next one does. So a caller
+  // that takes no more SENDs gets no more of them in this Poll().
+  // If the peer has posted a push behind the SEND in the same call, the fabric may offer the SEND when the
+  // push has begun to come: then TakePush() finds it inside this function. If the SEND is taken and the push
+  // is not, the push is dropped. If the SEND is not taken, this function has not taken the push.
   // SENDs keep their order: none is offered once an earlier one has completed a receive, until the Poll() has
   // ended that returns that completion. Nothing is promised of the order with other completions, nor which
   // of the posted receives a SEND completes.
@@ -464,7 +467,8 @@ class QueuePair {
   virtual uint32_t push_bytes_max() const { return 0; }
 
   // Replaces a READ of `remote_address` and `rkey` into `sink`. True if the peer has pushed exactly that
-  // range, and the last Poll() has found the push, or has returned the SEND before it. The fabric owns the
+  // range, and the last Poll() has found the push, or has returned the SEND before it, or this Poll() offers
+  // that SEND (ConnectionHandler::TakeSend()). The fabric owns the
   // sink until a completion with `wr_id` and opcode kRead, which has no order with other completions and
   // takes no place in the send queue. The next Poll() may drop the push. Several pushes may be available at
   // once. If the peer posted a push and its SEND in one call, both become available together.
@@ -472,6 +476,9 @@ class QueuePair {
                         uint32_t /*rkey*/) {
     return false;
   }
+
+  // Inside ConnectionHandler::TakeSend(): the peer has pushed something behind the SEND, and it can be taken.
+  virtual bool offers_push() const { return false; }
 
   // How many bytes of answers to the peer's READs and atomics this side has sent, ever; a byte that is READ
   // again counts again. nullopt: the fabric does not see the peer's READs (verbs: the NIC answers them).

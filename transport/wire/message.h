@@ -264,7 +264,7 @@ class IncomingMessage {
     envelope_ = envelope;
   }
   // Copies the SEND at `data`, of at most kCopiedMax bytes. Returns the copy, aligned to 8, for SetCopied().
-  const uint8_t* Copy(const uint8_t* data, uint32_t length_bytes) {
+  const uint8_t* Copy(const uint8_t* data, size_t length_bytes) {
     memcpy(copied_, data, length_bytes);
     return copied_;
   }

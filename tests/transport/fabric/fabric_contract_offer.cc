@@ -116,7 +116,7 @@ TEST_P(OfferedSendTest, OneThatIsLongerThanItsReceiveIsRefusedAndNotOffered) {
   EXPECT_EQ(offers, 0);
 }
 
-TEST_P(OfferedSendTest, APollInWhichOneIsTakenReturnsNoCompletions) {
+TEST_P(OfferedSendTest, APollInWhichOneIsTakenReturnsNoReceives) {
   constexpr uint32_t kSends = 60, kTaken = 3;
   auto [a, b] = world_.Connect({.send_depth = kSends, .receive_depth = kSends + 1});
   int offers = 0;

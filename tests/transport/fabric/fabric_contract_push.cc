@@ -202,5 +202,137 @@ TEST_P(PushContractTest, WhatWasTakenComesBackAtTheEnd) {
   }
 }
 
+// Pushes that are offered with their SENDs.
+class OfferedPushTest : public PushContractTest {
+ protected:
+  // `a` says "look", and pushes `length` bytes behind it, again and again until `b` is offered one. It grants
+  // them once.
+  Granted PushUntilOneIsOffered(Endpoint& a, Endpoint& b, uint32_t length, const int& offers) {
+    const Granted granted = a.Grant(a.At(kData, length), QueuePair::Access::kRead);
+    a.Fill(0, "look");
+    granted_ = granted;
+    for (const int before = offers; offers == before && !HasFailure();) {
+      const size_t received = b.receives.size();
+      if (b.receives_posted == received) {
+        EXPECT_THAT(b.Receive(received, b.At(received % 8 * 100, 100)), IsOk());
+      }
+      EXPECT_THAT(a.SendAndPush(100, a.At(0, 4), a.At(kData, length), granted), IsOk());
+      HAWSER_UNTIL(world_, offers > before || b.receives.size() > received);
+    }
+    return granted;
+  }
+
+  Granted granted_;  // Of what is on its way.
+};
+HAWSER_INSTANTIATE(OfferedPushTest, Where(&FabricUnderTest::offers_sends));
+
+TEST_P(OfferedPushTest, APushIsTakenInsideTheOfferOfItsSend) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  FillPattern(a, 6);
+  for (const uint32_t length : {1u, 24u, 4096u, 10000u, 16384u, 65536u, 135168u}) {
+    int offers = 0;
+    b.news().take_send = [&, &b = b](absl::string_view message) {
+      EXPECT_EQ(message, "look");
+      EXPECT_FALSE(b.TakePush(7, b.At(kData, length + 1), granted_));
+      EXPECT_TRUE(b.TakePush(7, b.At(kData, length), granted_)) << length;
+      EXPECT_FALSE(b.TakePush(8, b.At(kData, length), granted_)) << "twice";
+      return ++offers > 0;
+    };
+    std::memset(b.memory() + kData, 0, b.memory_bytes() - kData);
+    const size_t before = b.sends.size();
+    PushUntilOneIsOffered(a, b, length, offers);
+    HAWSER_UNTIL(world_, b.sends.size() > before);
+    ASSERT_EQ(offers, 1);
+    EXPECT_THAT(b.sends.back(), CompletionIs(7, kSuccess));
+    EXPECT_EQ(b.sends.back().opcode, Opcode::kRead);
+    EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
+    EXPECT_EQ(b.memory()[kData + length], 0) << length;
+  }
+  HAWSER_UNTIL(world_, a.sends.size() == a.sends_posted / 2);  // Each push, and with it the SEND before it.
+}
+
+// SENDs, each with its push, that are posted together, and of which some are offered in one Poll().
+TEST_P(OfferedPushTest, ManyThatArePostedTogetherAreAllTakenWithTheirSends) {
+  constexpr uint32_t kCount = 12;
+  for (const uint32_t bytes : {100u, 5000u, 40000u}) {
+    auto [a, b] = world_.Connect({.send_depth = 64, .receive_depth = 64}, kMemory);
+    FillPattern(a, 9);
+    std::memset(b.memory(), 0, b.memory_bytes());
+    const Granted granted = a.Grant(a.At(kData, kCount * bytes), QueuePair::Access::kRead);
+    uint32_t offers = 0;
+    const auto take = [&, &b = b](uint32_t number) {
+      EXPECT_TRUE(b.TakePush(number, b.At(kData + number * bytes, bytes), granted, number * bytes)) << number;
+    };
+    b.news().take_send = [&](absl::string_view message) {
+      take(static_cast<uint8_t>(message[0]));
+      return ++offers > 0;
+    };
+    size_t seen = 0, rounds = 0;
+    do {
+      b.sends.clear();
+      std::vector<Sge> sges;
+      for (uint32_t i = 0; i < kCount; ++i) {
+        const size_t receive = rounds * kCount + i;
+        ASSERT_THAT(b.Receive(receive, b.At(receive % 64 * 8, 8)), IsOk());
+        a.memory()[i * 8] = static_cast<uint8_t>(i);
+        sges.push_back(a.At(i * 8, 1));
+        sges.push_back(a.At(kData + i * bytes, bytes));
+      }
+      std::vector<SendWorkRequest> chain;
+      for (uint32_t i = 0; i < 2 * kCount; ++i) {
+        const bool is_push = i % 2 != 0;
+        chain.push_back({.wr_id = i,
+                         .opcode = is_push ? Opcode::kPush : Opcode::kSend,
+                         .signaled = true,
+                         .sges = {&sges[i], 1},
+                         .remote_address = is_push ? granted.address + i / 2 * bytes : 0,
+                         .rkey = is_push ? granted.rkey : 0});
+      }
+      ASSERT_THAT(a.qp().PostSend(chain), IsOk());
+      const auto all_came = [&, &b = b] {
+        for (; seen < b.receives.size(); ++seen) take(b.memory()[b.receives[seen].wr_id % 64 * 8]);
+        return b.sends.size() == kCount;
+      };
+      HAWSER_UNTIL(world_, all_came());
+      ++rounds;
+      HAWSER_UNTIL(world_, a.sends.size() == rounds * 2 * kCount);
+      ASSERT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, kCount * bytes), 0) << bytes;
+    } while (offers == 0 && !HasFailure());
+  }
+}
+
+TEST_P(OfferedPushTest, APushThatIsNotTakenWithItsSendIsDroppedAndCanBeRead) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  FillPattern(a, 7);
+  for (const uint32_t length : {100u, 4096u, 65536u}) {
+    int offers = 0;
+    b.news().take_send = [&](absl::string_view) { return ++offers > 0; };
+    const size_t before = b.sends.size();
+    const Granted granted = PushUntilOneIsOffered(a, b, length, offers);
+    world_.PollSome(3);
+    EXPECT_FALSE(b.TakePush(7, b.At(kData, length), granted));
+    ASSERT_THAT(b.Read(8, b.At(kData, length), granted), IsOk());
+    HAWSER_UNTIL(world_, b.sends.size() > before);
+    EXPECT_THAT(b.sends.back(), CompletionIs(8, kSuccess));
+    EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
+  }
+}
+
+TEST_P(OfferedPushTest, APushWhoseSendIsNotTakenIsTakenBehindIt) {
+  auto [a, b] = world_.Connect({}, kMemory);
+  FillPattern(a, 8);
+  for (const uint32_t length : {100u, 4096u, 65536u}) {
+    int offers = 0;
+    b.news().take_send = [&](absl::string_view) { return ++offers == 0; };
+    const size_t before = b.sends.size();
+    const Granted granted = PushUntilOneIsOffered(a, b, length, offers);
+    if (b.receives.size() < b.receives_posted) HAWSER_UNTIL(world_, b.receives.size() == b.receives_posted);
+    ASSERT_TRUE(b.TakePush(7, b.At(kData, length), granted)) << length;
+    HAWSER_UNTIL(world_, b.sends.size() > before);
+    EXPECT_THAT(b.sends.back(), CompletionIs(7, kSuccess));
+    EXPECT_EQ(std::memcmp(b.memory() + kData, a.memory() + kData, length), 0) << length;
+  }
+}
+
 }  // namespace
 }  // namespace hawser::fabric

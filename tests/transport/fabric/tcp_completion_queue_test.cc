@@ -44,7 +44,7 @@ class EventSourceOfTest : public CompletionSource {
     queue_.UnregisterQueuePair(*this);
   }
 
-  void Deliver(CompletionSpan&) override {}
+  void Deliver(CompletionSpan&, bool) override {}
   void OnEndDue() override {}
   void Acknowledge() override {}
 

@@ -180,6 +180,81 @@ TEST_F(PushingPeerTest, ASendThatAnnouncesAPushIsFoundWithIt) {
   EXPECT_EQ(b_.Text(1000, 4), "true");
 }
 
+// The handler takes the push inside the offer of its SEND, before all of its bytes have come.
+TEST_F(PushingPeerTest, TheRestOfAPushThatWasOfferedGoesToItsPlace) {
+  int offers = 0;
+  b_.news().take_send = [&](absl::string_view) {
+    EXPECT_EQ(Take(1, b_.At(1000, 60000)), offers == 0);
+    return ++offers > 0;
+  };
+  world_.PollSome(3);  // The connection is established, and has no completions.
+  const std::string bytes = std::string(20000, 'a') + std::string(40000, 'b');
+  const std::string all = Look(kPushFollowsFlag) + Push(bytes, kAckRequestedFlag);
+  peer_.Say(all.substr(0, 1000));
+  HAWSER_UNTIL(world_, offers == 1);
+  world_.PollSome(5);
+  EXPECT_TRUE(b_.sends.empty());
+  peer_.Say(all.substr(1000) + Look());
+  HAWSER_UNTIL(world_, b_.sends.size() == 1 && offers == 2);
+  EXPECT_THAT(b_.sends[0], CompletionIs(1, CompletionStatus::kSuccess));
+  EXPECT_EQ(b_.Text(1000, 60000), bytes);
+  peer_.HearBytes(sizeof(FrameHeader));
+  EXPECT_GE(peer_.FrameAt(0).acknowledged, 2u);
+}
+
+TEST_F(PushingPeerTest, AConnectionThatEndsInsideAnOfferFlushesAPushThatIsNotThere) {
+  int offers = 0;
+  b_.news().take_send = [&](absl::string_view) {
+    EXPECT_TRUE(Take(1, b_.At(1000, 60000)));
+    b_.qp().Disconnect();
+    return ++offers > 0;
+  };
+  world_.PollSome(3);
+  peer_.Say((Look(kPushFollowsFlag) + Push(std::string(60000, 'p'))).substr(0, 1000));
+  HAWSER_UNTIL(world_, offers == 1);
+  world_.ExpectEverythingComesBack(b_);
+  ASSERT_EQ(b_.sends.size(), 1u);
+  EXPECT_THAT(b_.sends[0], CompletionIs(1, kFlushed));
+}
+
+TEST_F(PushingPeerTest, APushThatIsDroppedWithItsSendIsDroppedToItsEnd) {
+  int offers = 0;
+  b_.news().take_send = [&](absl::string_view message) {
+    EXPECT_EQ(message, "look");
+    return ++offers > 0;
+  };
+  world_.PollSome(3);
+  const std::string all = Look(kPushFollowsFlag) + Push(std::string(60000, 'p'));
+  peer_.Say(all.substr(0, 1000));
+  HAWSER_UNTIL(world_, offers == 1);
+  peer_.Say(all.substr(1000) + Look());
+  HAWSER_UNTIL(world_, offers + b_.receives.size() == 2);
+  EXPECT_FALSE(b_.news().ended());
+  for (size_t i = 1000; i < 61000; ++i) ASSERT_EQ(b_.memory()[i], 0);
+}
+
+// What is not right in either of the two frames is found as without an offer.
+TEST_F(PushingPeerTest, ASendWithAPushThatIsNotRightIsNotOffered) {
+  b_.news().take_send = [&](absl::string_view) -> bool {
+    ADD_FAILURE() << "offered";
+    return false;
+  };
+  world_.PollSome(3);
+  peer_.Say(Look(kPushFollowsFlag) +
+            Frame({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax + 1, .key = 7}, "push"));
+  ExpectBrokenProtocol("pushed 135169 bytes");
+}
+
+TEST_F(PushingPeerTest, ASendIsNotOfferedWithItsPushBehindOneThatWaitsForItsPoll) {
+  int offers = 0;
+  b_.news().take_send = [&](absl::string_view) { return ++offers > 1; };
+  world_.PollSome(3);
+  peer_.Say(Look() + Look(kPushFollowsFlag) + Push("true"));
+  HAWSER_UNTIL(world_, b_.receives.size() == 2);
+  EXPECT_EQ(offers, 1);
+  EXPECT_TRUE(Take(1, b_.At(1000, 4)));
+}
+
 TEST_F(PushingPeerTest, ASendWhoseAnnouncedPushNeverComesIsReceivedBeforeTheEnd) {
   peer_.Say(Look(kPushFollowsFlag));
   world_.PollSome(20);

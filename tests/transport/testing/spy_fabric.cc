@@ -249,6 +249,7 @@ class SpyFabric::SpyQueuePair final : public fabric::QueuePair {
     counts_.taken_pushes += taken;
     return taken;
   }
+  bool offers_push() const override { return real_->offers_push(); }
   std::optional<uint64_t> answered_read_bytes() const override {
     if (counts_.hides_reads) return std::nullopt;
     return real_->answered_read_bytes();

@@ -246,10 +246,10 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
     }
     idle = idle && ready_.empty() && taken_ == 0;
     if (completions.empty()) {
-      DeliverNews(out);
-    } else if (taken_ == 0 && !ready_.empty()) {
-      // If SENDs were taken, the caller gets their share of its turn before it gets completions.
-      Deliver(out);
+      DeliverOnce(out, /*receives=*/true);
+    } else if (!ready_.empty()) {
+      // If SENDs were taken, the caller gets their share of its turn before it gets receives.
+      taken_ == 0 ? Deliver(out) : DeliverOnce(out, /*receives=*/false);
     }
   }
   // If this Poll() has found a push, the next one begins with that push and need not look for new events. It
@@ -266,7 +266,7 @@ void TcpCompletionQueue::Deliver(CompletionSpan& out) {
   do {
     CompletionSource* source = ready_.TakeFirst();
     if (source == nullptr) return;
-    source->Deliver(out);
+    source->Deliver(out, /*receives=*/true);
     if (out.full() && ready_.last() == source) {
       KeepTurn(*source);
     } else if (in_turn_ == source) {
@@ -282,14 +282,14 @@ void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
   if (in_turn_ != nullptr) ready_.MoveToFront(source);
 }
 
-// For a Poll() with no room for completions: lets sources call their handlers. It visits every source once,
-// so that sources with completions keep their order.
-void TcpCompletionQueue::DeliverNews(CompletionSpan& none) {
+// For a Poll() with no room for completions: lets sources call their handlers. Or for one in which SENDs were
+// taken. It visits every source once, so that sources with more keep their order.
+void TcpCompletionQueue::DeliverOnce(CompletionSpan& out, bool receives) {
   const size_t count = ready_.size();
   for (size_t i = 0; i < count && !ready_.empty(); ++i) {
     CompletionSource& source = *ready_.TakeFirst();
     if (i < kNewsMax) {
-      source.Deliver(none);
+      source.Deliver(out, receives);
     } else {
       ready_.Add(source);
     }
@@ -330,6 +330,7 @@ void TcpCompletionQueue::OweAcknowledgement(CompletionSource& source) { owing_.A
 
 void TcpCompletionQueue::TakeAcknowledgement(CompletionSource& source) {
   owing_.Remove(source);
+  if (owing_.empty()) polls_owing_ = 0;
   if (!polling_ && owing_.empty() && is_owing_.load(std::memory_order_relaxed)) Publish();
 }
 

@@ -49,7 +49,8 @@ class CompletionSource : public EventSource {
  public:
   // Called once for each Schedule(). Adds completions while there is room, and schedules itself again if
   // there are more; or calls its handler, as the last thing it does.
-  virtual void Deliver(CompletionSpan& out) = 0;
+  // Without `receives` it adds no completions of receives, and calls no handler: these are left for later.
+  virtual void Deliver(CompletionSpan& out, bool receives) = 0;
   // Called once for each NotifyEnd(), unless it was unregistered.
   virtual void OnEndDue() = 0;
   // Called once for each OweAcknowledgement(), unless it was cancelled.
@@ -174,7 +175,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   int EpollWait(int timeout_ms, Events& events);
   void Deliver(CompletionSpan& out);
   void KeepTurn(CompletionSource& source);
-  void DeliverNews(CompletionSpan& none);
+  void DeliverOnce(CompletionSpan& out, bool receives);
   void NotifyEnds();
   void SleepUntil(int64_t when_ns);
   bool TakeEventsOfWait();
@@ -217,8 +218,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   const CompletionSource* in_turn_ = nullptr;
   uint32_t polls_in_turn_ = 0;
   uint32_t polls_since_look_ = 0;
-  uint32_t polls_owing_ = 0;
-  uint32_t idle_polls_owing_ = 0;
+  uint32_t polls_owing_ = 0, idle_polls_owing_ = 0;
   std::unique_ptr<Events> events_;  // Being handled.
   int64_t handshakes_ns_ = 0;       // Spent while they are.
 

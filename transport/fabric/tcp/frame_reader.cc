@@ -20,17 +20,22 @@ namespace {
 constexpr size_t kReadCostMax = 1024 * 1024;
 constexpr int kReadCallsMax = 32;
 
-// Bytes to read into staging from a peer that pushes: a page of 8 KiB with the SEND before it. The kernel
-// copies what follows straight to its destination, so that it is copied once. From another peer the limit is
-// higher by what the posted receives can take. The limit bounds what is held when a SEND finds no receive,
-// which is heap memory that no pool counts.
+// Bytes to read into staging from a peer of which nothing is known, and while pushes wait. From a peer that
+// does not push the limit is higher by what the posted receives can take. The limit bounds what is held when
+// a SEND finds no receive, which is heap memory that no pool counts.
 constexpr size_t kStagedMin = 9 * 1024;
 
 // The most bytes of pushes that wait for their destinations. At this limit the reader stops until they are
 // taken or dropped. It still reads the rest of a short push: this costs one more copy, but many short pushes
 // then share a Poll(). The rest of a long push is worth a Poll() of its own.
 constexpr size_t kPushedBytesMax = 64 * 1024;
-constexpr size_t kShortPushMax = 17 * 1024;  // 16 KiB and the bytes around them.
+constexpr size_t kShortPushMax = WaitingPushes::kShortMax;
+
+// From a peer that pushes: a short push with the SEND before it, since to copy it once more costs less than
+// another system call. Of a long push little more than that SEND: the kernel copies the rest straight to its
+// destination, so that it is copied once.
+constexpr size_t kStagedOfShort = kShortPushMax + 1024;
+constexpr size_t kStagedOfLong = 2 * 1024;
 
 // Whether this kind of frame may have its flags, status and reserved bits. Few frames set any.
 bool MaySet(const FrameHeader& header, bool takes_pushes) {
@@ -51,6 +56,47 @@ bool IsPlainSend(const uint8_t* frame) {
   return (first & ~(uint32_t{kAckRequestedFlag} << 8)) == static_cast<uint32_t>(FrameKind::kSend);
 }
 
+// At `next` is a SEND that has come whole, and behind it the beginning of the push that it announces.
+bool IsSendWithPush(const uint8_t* next, const uint8_t* end, FrameHeader& send, FrameHeader& push) {
+  std::memcpy(&send, next, sizeof(send));
+  next += sizeof(send);
+  if (send.kind != FrameKind::kSend || (send.flags & kPushFollowsFlag) == 0 ||
+      send.length_bytes + sizeof(push) > static_cast<size_t>(end - next)) {
+    return false;
+  }
+  std::memcpy(&push, next + send.length_bytes, sizeof(push));
+  return push.kind == FrameKind::kPush;
+}
+
+// A request of the peer, but no push.
+bool IsOtherRequest(FrameKind kind) {
+  return kind == FrameKind::kSend || kind == FrameKind::kWrite || kind == FrameKind::kReadRequest ||
+         IsAtomic(kind);
+}
+
+bool IsLengthOfPush(uint32_t length_bytes) { return length_bytes != 0 && length_bytes <= kPushBytesMax; }
+
+bool MayOffer(const FrameHeader& send, const FrameHeader& push, const TcpReceiveQueue& receive_queue,
+              const TcpSendQueue& send_queue, bool takes_pushes) {
+  return receive_queue.CanTake(send.length_bytes) && receive_queue.MayOffer(send.length_bytes) &&
+         MaySet(send, takes_pushes) && MaySet(push, takes_pushes) && IsLengthOfPush(push.length_bytes) &&
+         push.acknowledged == send.acknowledged && send_queue.MayAcknowledge(push.acknowledged);
+}
+
+// Otherwise a peer could send any number of useless acknowledgements, and each costs this side time.
+constexpr char kIdleAck[] = "it sent an acknowledgement frame that acknowledges nothing new";
+
+std::string Kept(const uint8_t* next, const uint8_t* end) {
+  return std::string(reinterpret_cast<const char*>(next), end - next);
+}
+
+// Copies `data` to the segments of a READ.
+void Scatter(const uint8_t* data, const iovec* segments, size_t count) {
+  for (; count > 0; data += segments->iov_len, ++segments, --count) {
+    std::memcpy(segments->iov_base, data, segments->iov_len);
+  }
+}
+
 // A field of the header that begins at `frame`.
 uint32_t FieldOf(const uint8_t* frame, size_t offset) {
   uint32_t field;
@@ -66,6 +112,22 @@ std::string HasPayload(const FrameHeader& header) {
 
 std::string UnknownKind(const FrameHeader& header) {
   return absl::StrCat("it sent a frame of unknown kind ", static_cast<int>(header.kind));
+}
+
+std::string HasWrongBits(const FrameHeader& header) {
+  return absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind), " with flags ",
+                      static_cast<int>(header.flags), ", status ", static_cast<int>(header.status),
+                      " and reserved bits ", static_cast<int>(header.reserved));
+}
+
+std::string WrongPush(const FrameHeader& header, bool takes_pushes) {
+  return takes_pushes && IsLengthOfPush(header.length_bytes)
+             ? "it pushed before its first SEND, or twice behind one"
+             : absl::StrCat("it pushed ", header.length_bytes, " bytes");
+}
+
+std::string WrongFarewell(const FrameHeader& header) {
+  return absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes");
 }
 
 // Why a Receive() has returned `n`, which is 0 or -1. kMore: a signal interrupted it. kDrained: there is
@@ -125,7 +187,7 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
         continue;
       }
     }
-    const Parsed other = ParseOther(next, end);
+    const Parsed other = ParseOther(next, end, taker, stream);
     if (other.result != Result::kMore) return other.result;
     next = other.next;
   }
@@ -136,7 +198,9 @@ FrameReader::Result ReadAndDrop(Stream& stream, absl::Span<uint8_t> staging, int
 
 // For a peer that pushes less is read into staging.
 [[gnu::always_inline]] inline size_t FrameReader::StagedMax() const {
-  return kStagedMin + (is_pushed_to_ ? 0 : receive_queue_.room_bytes());
+  if (is_pushed_to_) [[unlikely]]
+    return pushes_are_long_ ? kStagedOfLong : kStagedOfShort;
+  return kStagedMin + receive_queue_.room_bytes();
 }
 
 FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> staging,
@@ -156,7 +220,7 @@ FrameReader::Result FrameReader::Read(Stream& stream, absl::Span<uint8_t> stagin
   const Result result = Parse(staging.data(), staging.data() + n, taker, &stream);
   if (result != Result::kMore) return result;
   if (emptied_) return OrPushed(Result::kDrained);
-  if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
+  if (pushes_.bytes() >= kPushedBytesMax) return Result::kPushed;
   return ReadOn(stream, staging, counters, taker, /*calls=*/1, stream.CostOf(n));
 }
 
@@ -212,7 +276,7 @@ FrameReader::Result FrameReader::ReadOn(Stream& stream, absl::Span<uint8_t> stag
     }
     // Another read would only return EAGAIN.
     if (emptied_) return OrPushed(Result::kDrained);
-    if (pushed_bytes_ >= kPushedBytesMax) return Result::kPushed;
+    if (pushes_.bytes() >= kPushedBytesMax) return Result::kPushed;
   }
   return OrPushed(Result::kMore);
 }
@@ -225,22 +289,17 @@ FrameReader::Result FrameReader::OnNothing(ssize_t n, const Stream& stream) {
   return OrPushed(why == Result::kDrained && !emptied_ ? Result::kMore : why);
 }
 
-bool FrameReader::TakePush(Push& push, uint8_t* sink) {
-  const uint32_t missing = &push == &pushes_.back() ? payload_missing_ : 0;
-  const size_t here = push.header.length_bytes - missing;
-  std::memcpy(sink, push.bytes.get(), here);
-  push.bytes.reset();
-  push.is_taken = true;
-  if (missing == 0) return true;
-  target_ = sink + here;
-  return false;
+bool FrameReader::TakePush(WaitingPushes::Push& push, uint8_t* sink) {
+  const uint32_t missing = &push == &pushes_.last() ? payload_missing_ : 0;
+  const size_t here = WaitingPushes::Take(push, sink, missing);
+  if (missing != 0) target_ = sink + here;
+  return missing == 0;
 }
 
 FrameReader::Result FrameReader::ResumeAfterPushes() {
   // Only the last push can have missing bytes, because nothing behind it was parsed.
-  if (!pushes_.back().is_taken) target_ = nullptr;
-  pushes_ = std::vector<Push>();
-  pushed_bytes_ = 0;
+  if (!pushes_.last().is_taken) target_ = nullptr;
+  pushes_.Clear();
   return held_.empty() ? Result::kMore : Resume();
 }
 
@@ -255,11 +314,51 @@ FrameReader::Result FrameReader::Discard(Stream& stream, absl::Span<uint8_t> sta
   return ReadAndDrop(stream, staging, error_);
 }
 
-FrameReader::Parsed FrameReader::ParseOther(const uint8_t* next, const uint8_t* end) {
+bool FrameReader::TakeOfferedPush(uint8_t* sink) {
+  std::memcpy(sink, std::exchange(offered_bytes_, nullptr), header_.length_bytes - payload_missing_);
+  if (payload_missing_ != 0) target_ = sink + (header_.length_bytes - payload_missing_);
+  return payload_missing_ == 0;
+}
+
+// As Parse() does with a SEND, and ParseOther() with a push, which is header_. What of the push has come is
+// executed before the SEND is offered: what is sent meanwhile acknowledges it.
+FrameReader::Parsed FrameReader::Offer(const FrameHeader& send, const uint8_t* next, const uint8_t* end,
+                                       Taker& taker, const Stream& stream) {
+  const uint8_t* const message = next + sizeof(send);
+  const uint8_t* const bytes = message + send.length_bytes + sizeof(header_);
+  const size_t here = std::min<size_t>(header_.length_bytes, end - bytes);
+  send_queue_.Acknowledge(send.acknowledged);
+  receive_queue_.ExecuteSend(send.flags);
+  is_pushed_to_ = std::exchange(push_followed_, true);
+  pushes_are_long_ = header_.length_bytes > kShortPushMax;
+  payload_ = FrameKind::kPush;
+  payload_missing_ = header_.length_bytes - static_cast<uint32_t>(here);
+  target_ = nullptr;
+  if (payload_missing_ == 0) receive_queue_.FinishPush(header_.flags);
+  offered_bytes_ = bytes;
+  const bool taken = taker.handler.TakeSend({message, send.length_bytes});
+  offered_bytes_ = nullptr;
+  taker.taken += taken ? 1 : 0;
+  partial_bytes_ = 0;
+  if (!stream.is_open() || taker.fork_mark.in_child()) [[unlikely]]
+    return {Result::kDrained};
+  if (taken) return {Result::kMore, bytes + here};
+  receive_queue_.FillReceive(message, send.length_bytes);
+  target_ = pushes_.Add(header_, bytes, here);
+  const bool waits = payload_missing_ != 0 && target_ == nullptr;
+  return {waits ? Result::kPushed : Result::kMore, bytes + here};
+}
+
+FrameReader::Parsed FrameReader::ParseOther(const uint8_t* next, const uint8_t* end, Taker* taker,
+                                            const Stream* stream) {
+  FrameHeader send;
+  if (taker != nullptr && pushes_.empty() && IsSendWithPush(next, end, send, header_) &&
+      MayOffer(send, header_, receive_queue_, send_queue_, takes_pushes_))
+    return Offer(send, next, end, *taker, *stream);
   const uint8_t* const payload = next + sizeof(FrameHeader);
   std::memcpy(&header_, next, sizeof(header_));
   if (!pushes_.empty() && !MayFollowPushes(header_, end - next)) {
-    Hold(next, end);
+    held_ = Kept(next, end);
     partial_bytes_ = 0;
     return {Result::kPushed};
   }
@@ -267,14 +366,16 @@ FrameReader::Parsed FrameReader::ParseOther(const uint8_t* next, const uint8_t* 
   if (!send_queue_.Acknowledge(header_.acknowledged)) return {Violation(send_queue_.violation())};
   Result result = Begin(header_);
   if (result == Result::kPushed) {
-    const uint8_t* const behind = AddPush(payload, end);
-    if (payload_missing_ == 0 || header_.length_bytes <= kShortPushMax) return {Result::kMore, behind};
+    const size_t here = std::min<size_t>(header_.length_bytes, end - payload);
+    payload_missing_ = header_.length_bytes - static_cast<uint32_t>(here);
+    target_ = pushes_.Add(header_, payload, here);
+    if (payload_missing_ == 0) receive_queue_.FinishPush(header_.flags);
+    if (payload_missing_ == 0 || target_ != nullptr) return {Result::kMore, payload + here};
   }
-  // Otherwise a peer could send any number of useless acknowledgements, and each costs this side time.
   if (payload_ == FrameKind::kAck && header_.acknowledged == acknowledged_before && result == Result::kMore) {
-    result = IdleAck();
+    result = Violation(kIdleAck);
   }
-  if (result == Result::kReceiverNotReady) Hold(next, end);
+  if (result == Result::kReceiverNotReady) held_ = Kept(next, end);
   if (result != Result::kMore) {
     partial_bytes_ = 0;
     return {result};
@@ -285,20 +386,15 @@ FrameReader::Parsed FrameReader::ParseOther(const uint8_t* next, const uint8_t* 
 // Allows one push behind each SEND, and none before the first. Otherwise a peer could push without bound,
 // because pushes use no receives.
 bool FrameReader::MayPush(const FrameHeader& header) const {
-  return takes_pushes_ && !push_followed_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
+  return takes_pushes_ && !push_followed_ && IsLengthOfPush(header.length_bytes);
 }
 
 FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
   payload_ = header.kind;
   if ((header.flags | header.status | header.reserved) != 0 && !MaySet(header, takes_pushes_)) {
-    return Violation(absl::StrCat("it sent a frame of kind ", static_cast<int>(header.kind), " with flags ",
-                                  static_cast<int>(header.flags), ", status ",
-                                  static_cast<int>(header.status), " and reserved bits ",
-                                  static_cast<int>(header.reserved)));
+    return Violation(HasWrongBits(header));
   }
-  const bool is_other_request = header.kind == FrameKind::kSend || header.kind == FrameKind::kWrite ||
-                                header.kind == FrameKind::kReadRequest || IsAtomic(header.kind);
-  if (is_other_request && receive_queue_.push_is_due()) {
+  if (IsOtherRequest(header.kind) && receive_queue_.push_is_due()) {
     return Violation("it sent another request in place of the push that its SEND announced");
   }
   TcpReceiveQueue::Verdict verdict = TcpReceiveQueue::Verdict::kOk;
@@ -324,13 +420,9 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       if (header.length_bytes != 0) return Violation(HasPayload(header));
       return send_queue_.Nak(header) ? Result::kNak : Violation(send_queue_.violation());
     case FrameKind::kPush:
-      if (!MayPush(header)) {
-        const bool may_push =
-            takes_pushes_ && header.length_bytes != 0 && header.length_bytes <= kPushBytesMax;
-        return Violation(may_push ? "it pushed before its first SEND, or twice behind one"
-                                  : absl::StrCat("it pushed ", header.length_bytes, " bytes"));
-      }
+      if (!MayPush(header)) return Violation(WrongPush(header, takes_pushes_));
       push_followed_ = true;
+      pushes_are_long_ = header.length_bytes > kShortPushMax;
       receive_queue_.PushHasCome();
       return Result::kPushed;
     case FrameKind::kCompareSwap:
@@ -340,7 +432,7 @@ FrameReader::Result FrameReader::Begin(const FrameHeader& header) {
       break;
     case FrameKind::kFarewell:
       if (header.length_bytes == 0 || header.length_bytes > kFarewellBytesMax) {
-        return Violation(absl::StrCat("it sent a farewell of ", header.length_bytes, " bytes"));
+        return Violation(WrongFarewell(header));
       }
       // Nothing answers a farewell, so a peer could send any number of them, and each costs this side time.
       if (!farewell_.empty()) return Violation("it sent a second farewell");
@@ -399,9 +491,7 @@ const uint8_t* FrameReader::CopyPayload(const uint8_t* next, const uint8_t* end)
     copied_bytes_ += length_bytes;
     iovec segments[kSgeMax];
     const size_t count = send_queue_.ReadSink(length_bytes, segments);
-    for (size_t i = 0, offset = 0; i < count; offset += segments[i++].iov_len) {
-      std::memcpy(segments[i].iov_base, next + offset, segments[i].iov_len);
-    }
+    Scatter(next, segments, count);
   } else if (payload_ == FrameKind::kWrite) {
     StoreWords(target_, next, length_bytes);
   } else if (target_ != nullptr) {
@@ -418,29 +508,6 @@ bool FrameReader::MayFollowPushes(const FrameHeader& header, size_t bytes) const
   if (header.kind == FrameKind::kPush) return MayPush(header);
   return header.kind == FrameKind::kSend && header.length_bytes <= bytes - sizeof(FrameHeader) &&
          receive_queue_.CanTake(header.length_bytes);
-}
-
-// Adds the push whose header is header_. Returns what follows the part of it that has arrived.
-const uint8_t* FrameReader::AddPush(const uint8_t* payload, const uint8_t* end) {
-  const bool is_short = header_.length_bytes <= kShortPushMax;
-  const size_t here = std::min<size_t>(header_.length_bytes, end - payload);
-  Push& push = pushes_.emplace_back();
-  push.header = header_;
-  push.bytes.reset(new uint8_t[is_short ? header_.length_bytes : here]);
-  std::memcpy(push.bytes.get(), payload, here);
-  pushed_bytes_ += sizeof(Push) + header_.length_bytes;
-  payload_missing_ = header_.length_bytes - static_cast<uint32_t>(here);
-  target_ = is_short ? push.bytes.get() + here : nullptr;
-  if (payload_missing_ == 0) receive_queue_.FinishPush(header_.flags);
-  return payload + here;
-}
-
-void FrameReader::Hold(const uint8_t* next, const uint8_t* end) {
-  held_.assign(reinterpret_cast<const char*>(next), end - next);
-}
-
-FrameReader::Result FrameReader::IdleAck() {
-  return Violation("it sent an acknowledgement frame that acknowledges nothing new");
 }
 
 FrameReader::Result FrameReader::Violation(const std::string& what) {

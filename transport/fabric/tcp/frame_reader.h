@@ -5,9 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "hawser/base/fork.h"
@@ -17,8 +15,17 @@
 #include "hawser/transport/fabric/tcp/receive_queue.h"
 #include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/stream.h"
+#include "hawser/transport/fabric/tcp/waiting_pushes.h"
 
 namespace hawser::fabric {
+
+// Offers SENDs to the handler of the connection, which may close the stream meanwhile, or call fork(). What
+// follows is void then (in the child), and the result is kDrained.
+struct SendTaker {
+  ConnectionHandler& handler;
+  const ForkMark& fork_mark;
+  uint32_t taken = 0;
+};
 
 // Reads frames from a queue pair's stream and passes them to its two queues. Small payloads go through a
 // staging buffer that all queue pairs of a completion queue share; the rest of a payload is read straight to
@@ -42,27 +49,20 @@ class FrameReader {
     kNak,               // The peer refused a request of this side.
     kViolation,         // See violation().
   };
-  // Offers SENDs to the handler of the connection, which may close `stream` meanwhile, or call fork(). What
-  // follows is void then (in the child), and the result is kDrained.
-  struct Taker {
-    ConnectionHandler& handler;
-    const ForkMark& fork_mark;
-    uint32_t taken = 0;
-  };
+  using Taker = SendTaker;
   // `taker`: null: no SEND is offered.
   Result Read(Stream& stream, absl::Span<uint8_t> staging, TcpFabricCounters* counters, Taker* taker);
   Result Resume();
 
-  struct Push {
-    FrameHeader header;
-    std::unique_ptr<uint8_t[]> bytes;  // All of them, or, of the last push, those that have come.
-    bool is_taken = false;
-  };
   // After kPushed, oldest first.
-  absl::Span<Push> pushes() { return absl::MakeSpan(pushes_); }
+  absl::Span<WaitingPushes::Push> pushes() { return pushes_.all(); }
   // Moves the bytes of one of them to `sink`, once. False: not all have come yet, and the others will go
   // there.
-  bool TakePush(Push& push, uint8_t* sink);
+  bool TakePush(WaitingPushes::Push& push, uint8_t* sink);
+  // The push behind the SEND that is being offered, while it can be taken. Null: there is none.
+  const FrameHeader* offered_push() const { return offered_bytes_ != nullptr ? &header_ : nullptr; }
+  // Likewise, of that one.
+  bool TakeOfferedPush(uint8_t* sink);
   // Drops those that were not taken, and goes on as Resume().
   Result ResumeAfterPushes();
   // Bytes of a push that was taken are on their way.
@@ -109,18 +109,18 @@ class FrameReader {
     Result result;
     const uint8_t* next = nullptr;
   };
-  [[gnu::noinline]] Parsed ParseOther(const uint8_t* next, const uint8_t* end);
+  [[gnu::noinline]] Parsed ParseOther(const uint8_t* next, const uint8_t* end, Taker* taker,
+                                      const Stream* stream);
+  Parsed Offer(const FrameHeader& send, const uint8_t* next, const uint8_t* end, Taker& taker,
+               const Stream& stream);
   Result Begin(const FrameHeader& header);
   size_t StagedMax() const;
   Result OnNothing(ssize_t n, const Stream& stream);
   Result OrPushed(Result result) const { return pushes_.empty() ? result : Result::kPushed; }
-  const uint8_t* AddPush(const uint8_t* payload, const uint8_t* end);
   void Advance(size_t length_bytes);
   const uint8_t* CopyPayload(const uint8_t* next, const uint8_t* end);
-  void Hold(const uint8_t* next, const uint8_t* end);
   bool MayFollowPushes(const FrameHeader& header, size_t bytes) const;
   bool MayPush(const FrameHeader& header) const;
-  Result IdleAck();
   Result Violation(const std::string& what);
 
   TcpSendQueue& send_queue_;
@@ -141,15 +141,17 @@ class FrameReader {
   // QueuePairOptions::sends_wait, until a receive is posted. Or a frame that cannot be looked at before the
   // pushes are gone, with what was read behind it.
   std::string held_;
-  // Until the Poll() after that which has returned their SENDs. 90 KiB at most: of kPushedBytesMax, what one
-  // more read brings, and the rest of a short push. Those that were taken hold no bytes.
-  std::vector<Push> pushes_;
-  size_t pushed_bytes_ = 0;  // Sum of all of them, taken or not, and of their entries.
+  // 90 KiB at most: of kPushedBytesMax, what one more read brings, and the rest of a short push. Those that
+  // were taken hold no bytes.
+  WaitingPushes pushes_;
+  // Of the push that is being offered with its SEND, and was not taken: what has come, in staging.
+  const uint8_t* offered_bytes_ = nullptr;
 
   bool takes_pushes_ = false;
   bool takes_atomics_ = false;
-  bool is_pushed_to_ = false;  // The last message but one came with a push: less is read into staging.
-  bool push_followed_ = true;  // The push of the last one has come, or there was no message yet.
+  bool is_pushed_to_ = false;     // The last message but one came with a push: less is read into staging.
+  bool pushes_are_long_ = false;  // The last push was a long one: still less is.
+  bool push_followed_ = true;     // The push of the last one has come, or there was no message yet.
   bool emptied_ = false;
   bool closed_ = false;        // Found behind pushes.
   uint64_t copied_bytes_ = 0;  // For READs, since the last Read().

@@ -132,10 +132,11 @@ void TcpQueuePair::OnEvents(uint32_t events) {
   if (life().state() != State::kIdle) ContinueToDial();
 }
 
-void TcpQueuePair::Deliver(CompletionSpan& out) {
-  traffic_.ResumeIfReady();
+void TcpQueuePair::Deliver(CompletionSpan& out, bool receives) {
+  if (receives) traffic_.ResumeIfReady();
   if (!life().has_established()) [[likely]]
-    return traffic_.Deliver(out);
+    return traffic_.Deliver(out, receives);
+  if (!receives) return completion_queue().Schedule(*this);
   const std::string private_data = life().TakeEstablished();
   completion_queue().Schedule(*this);
   if (traffic_.receives_soon()) completion_queue().NotifyEnd(*this);

@@ -63,13 +63,14 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
             .arrived = traffic_.send_queue().read_position()};
   }
   bool TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) override;
+  bool offers_push() const override { return traffic_.offers_push(); }
   void Disconnect() override;
   void DisconnectBecause(absl::string_view why) override;
 
   // From the completion queue.
   void OnEvents(uint32_t events) override;
   void OnTimer() override;
-  void Deliver(CompletionSpan& out) override;
+  void Deliver(CompletionSpan& out, bool receives) override;
   void OnEndDue() override;
   void Acknowledge() override;
 

@@ -15,10 +15,16 @@ namespace hawser::fabric {
 // Thread:   that of the queue pair.
 class TakenPushes {
  public:
-  // All bytes of the push are in its sink.
-  void Add(uint64_t wr_id) { taken_.push_back(wr_id); }
-  // The rest of them has yet to come: the fabric owns the sink.
-  void Await(uint64_t wr_id) { filling_ = wr_id; }
+  // `all`: all bytes of the push are in its sink. Otherwise the rest has yet to come, and the fabric owns the
+  // sink. All of the push that was added before it have come.
+  void Add(uint64_t wr_id, bool all) {
+    if (awaits_rest()) RestHasCome();
+    if (all) {
+      taken_.push_back(wr_id);
+    } else {
+      filling_ = wr_id;
+    }
+  }
   bool awaits_rest() const { return filling_.has_value(); }
   void RestHasCome() {
     taken_.push_back(*filling_);

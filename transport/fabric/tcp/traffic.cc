@@ -103,7 +103,7 @@ void TcpTraffic::Receive() {
 [[gnu::always_inline]] inline void TcpTraffic::OnRead(FrameReader::Result result) {
   if (completion_queue_.in_forked_child()) [[unlikely]]
     return;  // The handler has called fork().
-  NoteTaken();
+  NoteRest();
   if (result != FrameReader::Result::kDrained) [[unlikely]]
     OnUndrained(result);
   AfterTraffic();
@@ -181,13 +181,13 @@ void TcpTraffic::ResumeAfterPush() {
   push_ = PushState::kNone;
   const FrameReader::Result result = reader_.ResumeAfterPushes();
   if (result != FrameReader::Result::kMore) return OnRead(result);
-  NoteTaken();
+  NoteRest();
   AfterTraffic();
   if (std::exchange(missed_event_, false) || reader_.in_the_middle_of_a_frame()) Receive();
 }
 
 // Notes whether all bytes of a push that was taken before have arrived.
-inline void TcpTraffic::NoteTaken() {
+inline void TcpTraffic::NoteRest() {
   if (!taken_.awaits_rest() || reader_.is_taking_push()) [[likely]]
     return;
   taken_.RestHasCome();
@@ -195,19 +195,20 @@ inline void TcpTraffic::NoteTaken() {
 }
 
 bool TcpTraffic::TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) {
-  if (push_ == PushState::kNone) return false;
-  for (FrameReader::Push& push : reader_.pushes()) {
-    if (push.is_taken || push.header.address != remote_address || push.header.key != rkey ||
-        push.header.length_bytes != sink.length) {
-      continue;
-    }
-    if (reader_.TakePush(push, sink.address)) {
-      taken_.Add(wr_id);
-      completion_queue_.Schedule(source_);
-    } else {
-      taken_.Await(wr_id);
-    }
+  const auto is_it = [&](const FrameHeader& push) {
+    return push.address == remote_address && push.key == rkey && push.length_bytes == sink.length;
+  };
+  const auto taken = [&](bool all) {
+    taken_.Add(wr_id, all);
+    if (taken_.HasCompletions(/*flush=*/false)) completion_queue_.Schedule(source_);
     return true;
+  };
+  if (const FrameHeader* const offered = reader_.offered_push(); offered != nullptr) {
+    return is_it(*offered) && taken(reader_.TakeOfferedPush(sink.address));
+  }
+  if (push_ == PushState::kNone) return false;
+  for (WaitingPushes::Push& push : reader_.pushes()) {
+    if (!push.is_taken && is_it(push.header)) return taken(reader_.TakePush(push, sink.address));
   }
   return false;
 }
@@ -286,21 +287,22 @@ void TcpTraffic::UpdateWatch() {
 // --- Completing
 // ---------------------------------------------------------------------------------------------------------
 
-void TcpTraffic::Deliver(CompletionSpan& out) {
+void TcpTraffic::Deliver(CompletionSpan& out, bool receives) {
+  if (!receives && life_.state() == State::kError) return completion_queue_.Schedule(source_);
   // First what completed before the end, then the end, then what the end flushed.
   const bool flush = life_.state() == State::kError && !life_.has_news();
   taken_.Deliver(life_.qp_num(), flush, out);
-  receive_queue_.Deliver(life_.qp_num(), flush, out);
+  if (receives) receive_queue_.Deliver(life_.qp_num(), flush, out);
   send_queue_.Deliver(life_.qp_num(), flush, out);
   for (; !out.full() && !revoked_.empty(); revoked_.pop_back()) {
     out.Add(revoked_.back(), life_.qp_num(), flush ? CompletionStatus::kFlushed : CompletionStatus::kSuccess,
             Opcode::kRevoke, 0);
   }
-  if (push_ == PushState::kUnpolled && !receive_queue_.HasCompletions(flush)) {
+  if (receives && push_ == PushState::kUnpolled && !receive_queue_.HasCompletions(flush)) {
     push_ = PushState::kOffered;
     completion_queue_.NotifyEnd(source_);  // The next Poll() calls OnEndDue().
   }
-  if (HasCompletions(flush)) {
+  if (HasCompletions(flush) || (!receives && (paused_ || push_ == PushState::kUnpolled))) {
     completion_queue_.Schedule(source_);
     return;
   }

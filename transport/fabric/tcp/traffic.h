@@ -47,6 +47,7 @@ class TcpTraffic {
   bool takes_pushes() const { return pushes_; }
   bool takes_atomics() const { return reader_.takes_atomics(); }
   bool IsReceiving() const { return reader_.IsReceiving(); }
+  bool offers_push() const { return reader_.offered_push() != nullptr; }
 
   // Frames pass from here on: both greetings are exchanged, and these were agreed.
   void Start(uint32_t read_depth, uint8_t flags, absl::string_view private_data);
@@ -87,7 +88,8 @@ class TcpTraffic {
   void ResumeIfReady() {
     if (paused_ && receive_queue_.has_receive()) Resume();
   }
-  void Deliver(CompletionSpan& out);
+  // Without `receives`: neither their completions nor what belongs to an end.
+  void Deliver(CompletionSpan& out, bool receives);
   bool HasCompletions(bool flush) const {
     return receive_queue_.HasCompletions(flush) || send_queue_.HasCompletions(flush) || !revoked_.empty() ||
            taken_.HasCompletions(flush);
@@ -118,7 +120,7 @@ class TcpTraffic {
   void ReceiveSoon();
   void Resume();
   void ResumeAfterPush();
-  void NoteTaken();
+  void NoteRest();
   void OnRead(FrameReader::Result result);
   void OnUndrained(FrameReader::Result result);
   void Transmit(bool with_answers);
