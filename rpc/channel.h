@@ -68,11 +68,11 @@ class Channel {
   // Channels to several servers, replicas of one service say, in the order of `uris`: dials all of them at
   // once, and waits until one of them is ready. The others go on by themselves, as after Create(), so one
   // server that is down, or slow to answer, keeps no program from its start; why_not_ready() says what is
-  // wrong with each. A call over one that has failed to connect ends with Unavailable at once, and over one
-  // that is in its first attempt it waits for that: begin with those whose state() is kReady. All have the
-  // same `options`, so `on_state_change` does not say which of them it is about.
-  // Not OK: none could be connected, with the error of each, as of Connect(); or InvalidArgument: also if
-  // `uris` is empty. auto: as Create().
+  // wrong with each. A call over one that is not connected waits for the attempt that is under way, and
+  // between two attempts ends with Unavailable at once: begin with those whose state() is kReady. All have
+  // the same `options`, so `on_state_change` does not say which of them it is about.
+  // Not OK: none could be connected, with the errors of the first four, as of Connect(); or InvalidArgument:
+  // also if `uris` is empty. auto: as Create().
   static absl::StatusOr<std::vector<std::shared_ptr<Channel>>> ConnectAny(absl::Span<const std::string> uris,
                                                                           const ChannelOptions& options = {});
 

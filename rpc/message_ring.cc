@@ -103,7 +103,6 @@ absl::StatusOr<MessageRing> MessageRing::Create(absl::Span<uint8_t> memory) {
   return ring;
 }
 
-// Each store releases: the loads of the words that the client may overwrite now come before it.
 MessageRing::MessageRing(MessageRing&& other) noexcept : MessageRing(other.layout_, other.memory_) {
   *this = std::move(other);
 }
@@ -120,6 +119,7 @@ MessageRing& MessageRing::operator=(MessageRing&& other) noexcept {
   return *this;
 }
 
+// Each store releases: the loads of the words that the client may overwrite now come before it.
 void MessageRing::StoreHead() {
   const std::array<uint64_t, 3> head = RingLayout::EncodeHead({layout_.words(), taken_});
   for (size_t i = 0; i < head.size(); ++i) {

@@ -358,8 +358,9 @@ void ChannelCore::Move(ChannelEvent event, const absl::Status& why) {
   HAWSER_CHECK(to.has_value(), "channel to ", peer_address_, " met event ", static_cast<int>(event),
                " while it was ", ToString(from));
   if (*to == from) return;
-  state_.store(*to, std::memory_order_release);
+  // Who sees kReady finds no reason why it is not.
   SetWhyNotReady(why);
+  state_.store(*to, std::memory_order_release);
   if (entry_.has_value()) entry_->OnEvent(event, *to);
   if (LogLevel() <= LogSeverity::kDebug) [[unlikely]] {
     transport::PeerLog::Process().Debug(absl::StrCat("the channel to ", peer_address_, " is ", ToString(*to),

@@ -27,7 +27,8 @@ void FirstConnected::Await(size_t number, const std::shared_ptr<ChannelCore>& ch
 
 void FirstConnected::SetResult(size_t number, const absl::Status& result) {
   absl::MutexLock lock(&mutex_);
-  if (results_[number].has_value()) return;  // It was late.
+  // It was late. One that is ready is welcome even then.
+  if (results_[number].has_value() && !result.ok()) return;
   results_[number] = result;
   changed_.SignalAll();
 }
@@ -44,7 +45,7 @@ absl::Status FirstConnected::Wait(absl::Span<const std::shared_ptr<ChannelCore>>
   absl::MutexLock lock(&mutex_);
   while (!environment.Await(
       mutex_, changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return decided(); },
-      absl::Now() + patience)) {
+      environment.Now() + patience)) {
     for (size_t number = 0; number < channels.size(); ++number) {
       const auto held = channels[number]->poller().called_out().Now();
       if (results_[number].has_value() || !held.has_value()) continue;

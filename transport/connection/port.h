@@ -68,7 +68,7 @@ class Port : public PollerClient {
   void Fail(absl::StatusCode code, absl::string_view what);
   // The same; `why` is the whole text.
   virtual void Fail(const absl::Status& why) = 0;
-  // When something last came from the peer, or, if nothing has, this side was ready.
+  // When something last came from the peer or its NIC, or, if nothing has, this side was ready.
   virtual int64_t last_receive_ns() const = 0;
   // An exchange has ended: a slot is free. It may be the last exchange of a connection that drains.
   virtual void OnExchangeEnded() = 0;
