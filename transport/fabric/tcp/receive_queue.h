@@ -62,9 +62,9 @@ class TcpReceiveQueue {
     push_is_due_ = (flags & kPushFollowsFlag) != 0;
     Executed(flags);
   }
-  // The same for a SEND that has come whole, that no push follows, and that CanTake(): ExecuteSend(), then
-  // FillReceive(), unless the handler of the connection takes it (ConnectionHandler::TakeSend()). It is
-  // offered to the handler only if MayOffer().
+  // The same for a SEND that has come whole, that CanTake(), and that no push follows, or whose push is
+  // offered with it: ExecuteSend(), then FillReceive(), unless the handler of the connection takes it
+  // (ConnectionHandler::TakeSend()). It is offered to the handler only if MayOffer().
   void ExecuteSend(uint8_t flags) { Executed(flags); }
   void FillReceive(const uint8_t* payload, uint32_t length_bytes) {
     if (filled_ == posted_) [[unlikely]]
