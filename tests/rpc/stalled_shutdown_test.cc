@@ -69,8 +69,11 @@ class StalledShutdownTest : public ::testing::Test {
     }
   }
   void ExpectDone() {
-    EXPECT_TRUE(Eventually([&] { return done_.load(); }));
-    if (!done_) Pass(absl::Minutes(1));  // Then the client is taken for dead.
+    // What is in the kernel may come late on a busy machine, and begins the time anew.
+    EXPECT_TRUE(Eventually([&] {
+      if (!done_) Pass(kStep);
+      return done_.load();
+    }));
     shutdown_.join();
   }
   bool done() const { return done_; }
