@@ -10,6 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "hawser/transport/peer_request.h"
+#include "tests/rpc/connections.h"
+#include "tests/rpc/fake_server.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -84,7 +87,14 @@ TEST(ConnectAnyTest, OneThatDoesNotAnswerHoldsUpNothing) {
 
 TEST(ConnectAnyTest, WithoutAnyEachReasonIsSaid) {
   std::vector<std::string> uris;
-  for (int i = 0; i < 6; ++i) uris.push_back(GoneUri());
+  {
+    // All at a time: a port that is free again may be the next one's.
+    std::vector<std::unique_ptr<TestServer>> servers;
+    for (int i = 0; i < 6; ++i) {
+      servers.push_back(std::make_unique<TestServer>());
+      uris.push_back(servers.back()->uri);
+    }
+  }
   const absl::Status status = Channel::ConnectAny(uris).status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(TextOf(status), AllOf(HasSubstr(absl::StrCat("connecting to ", uris[0], ": ")),
@@ -98,13 +108,17 @@ TEST(ConnectAnyTest, SeveralConnectionsToEachFailTogether) {
 }
 
 TEST(ConnectAnyTest, WhatCannotBeIsRefusedAndNothingIsDialed) {
-  TestServer server;
+  FakeServer server;
   EXPECT_THAT(Channel::ConnectAny({}).status(), HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Channel::ConnectAny({server.uri, "nonsense"}).status(),
               HasCode(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Channel::ConnectAny({server.uri}, {.connections = 17}).status(),
               HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(server.server.stats().connections, 0u);
+  // What was dialed before this would have come before its answer.
+  const auto channels = Channel::ConnectAny({server.uri});
+  ASSERT_THAT(channels.status(), IsOk());
+  EXPECT_THAT(SendAct((*channels)[0], 1).Wait(), IsOk());
+  EXPECT_EQ(server.came, 1);
 }
 
 TEST(WhyNotReadyTest, ALossSaysWhatHappened) {
@@ -117,10 +131,31 @@ TEST(WhyNotReadyTest, ALossSaysWhatHappened) {
 }
 
 TEST(WhyNotReadyTest, OfSeveralConnectionsOneThatIsReadyIsEnough) {
-  TestServer server({.connections_max = 1});
-  const auto channel = Channel::Connect(server.uri, TryingOnce({.connections = 2}));
-  ASSERT_THAT(channel.status(), IsOk());
-  EXPECT_THAT((*channel)->why_not_ready(), IsOk());
+  FakeServer server;
+  FakeServer::Client* asked = nullptr;  // This and the next on the server's poller.
+  transport::ExchangeId id = {};
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId exchange) {
+    asked = &client;
+    id = exchange;
+  };
+  const auto channel = *Channel::Connect(server.uri, TryingOnce({.connections = 2}));
+  ASSERT_TRUE(Eventually([&] { return ReadyConnections(*channel) == 2; }));
+  const std::shared_ptr<internal::ChannelCore> first = channel->core()->group()->Cores()[0];
+  // Which of the server's is the first one: a call shows it.
+  auto call = SendAct(channel, 1, {.timeout = kLong});
+  ASSERT_TRUE(Eventually([&] { return server.requests == 1; }));
+  const bool is_first = first->calls_in_use() == 1;
+  server.Run([&] { asked->Answer(id); });
+  EXPECT_THAT(call.Wait(), IsOk());
+  server.Run([&] {
+    server.on_peer = [](transport::PeerRequest request) {
+      request.Reject(absl::ResourceExhaustedError("no room"));
+    };
+    server.client(static_cast<size_t>(is_first ? asked->number : 1 - asked->number)).connection->Close();
+  });
+  ASSERT_TRUE(Eventually([&] { return !first->why_not_ready().ok(); }));
+  EXPECT_EQ(ReadyConnections(*channel), 1u);
+  EXPECT_THAT(channel->why_not_ready(), IsOk());
 }
 
 TEST(WhyNotReadyTest, AChannelThatIsClosedSaysSo) {
