@@ -33,7 +33,7 @@ absl::Status MayPreferRdma(const ChannelOptions& options) {
   return transport::CheckSchemeIsSecure(transport::kPreferredScheme, options.credentials->require_encryption);
 }
 
-// What a URI stands for that nobody asks the peer about.
+// The transport of a URI, as this machine alone can tell it: without a connection to the peer.
 struct Unasked {
   std::string uri;
   absl::Status why_not_rdma;  // For auto://.

@@ -50,7 +50,7 @@ constexpr size_t kLanesMax = 3;  // Of the victim, ever.
 constexpr size_t kRegionBytes = 4096;
 constexpr size_t kRegions = 4;
 constexpr size_t kHonestRegion = 3;
-// What lies where nobody has a ticket. Eight in a row are nowhere else.
+// Fills the memory for which no ticket was given. Nothing else has eight of these bytes in a row.
 constexpr uint8_t kSecret = 0x5a;
 constexpr uint8_t kShared = 0x11;
 // What the victim's own memory has, before an operation and after it.

@@ -123,8 +123,8 @@ class ExecutingVerbs::Device {
 
   static Device& Here() { return *here_; }
   static Id& Of(rdma_cm_id* id) { return *reinterpret_cast<Id*>(id); }
-  // Which must not go before the event was acknowledged. The id of a request is new: nobody but the event
-  // names it.
+  // The id that rdma_destroy_id() keeps until the event is acknowledged: of a connection request the
+  // listener, since no caller knows the new id yet.
   static Id& Told(const rdma_cm_event& event) {
     return Of(event.listen_id != nullptr ? event.listen_id : event.id);
   }
