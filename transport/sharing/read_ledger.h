@@ -117,6 +117,7 @@ class ReadLedger {
   bool OthersMiss(const Member& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   BufferPool& pool_;
+  // Held for longer only while the pool maps a slab. Locked before the mutexes of the pool.
   Mutex mutex_;
   std::vector<Member*> members_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<PeerHost, std::unique_ptr<Host>> hosts_ ABSL_GUARDED_BY(mutex_);
