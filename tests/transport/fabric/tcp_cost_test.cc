@@ -212,7 +212,7 @@ TEST_F(TcpFabricTest, ARoundOfPushesCostsThreeSystemCallsASideOrFour) {
     ASSERT_THAT(a.Send(1, a.At(0, 64), /*signaled=*/false), IsOk());
     ASSERT_THAT(a.Push(2, a.At(4096, bytes), of_a), IsOk());
     SCOPED_TRACE(bytes);
-    ExpectSystemCallsOfRounds(counters_, bytes == 8192 ? 1 : 2, [&] {
+    ExpectSystemCallsOfRounds(counters_, bytes == 8192 ? 1 : 2, [&, &a = a, &b = b] {
       TakePushAndAnswer(b, bytes, of_b, of_a);
       TakePushAndAnswer(a, bytes, of_a, of_b);
     });
@@ -252,7 +252,7 @@ TEST_F(TcpFabricTest, ARoundOfOfferedPushesCostsThreeSystemCallsASideOrFour) {
     world_.PollSome(3);
     ASSERT_THAT(a.SendAndPush(2, a.At(0, 64), a.At(4096, bytes), of_a), IsOk());
     SCOPED_TRACE(bytes);
-    ExpectSystemCallsOfRounds(counters_, bytes <= 16384 ? 1 : 2, [&] {
+    ExpectSystemCallsOfRounds(counters_, bytes <= 16384 ? 1 : 2, [&, &a = a, &b = b] {
       TakeOfferedPushAndAnswer(b, bytes, of_b, of_a);
       TakeOfferedPushAndAnswer(a, bytes, of_a, of_b);
     });
