@@ -318,16 +318,30 @@ rm "$folder"
 cached_machine
 mkdir -p "$folder"/{ac,cas}
 touch --date='15 days ago' "$folder/cas/old" "$folder/ac/old"
-truncate --size=9G "$folder/cas/large" "$folder/cas/large and older"
+touch --date='2 hours ago' "$folder/29ddc581-7fac-4157-84f6-00beb3a3a018"
+touch "$folder/0a4bd2c0-6a5b-4c02-9e6c-0d2c7d1f5a10"
+truncate --size=13G "$folder/cas/large" "$folder/cas/large and older"
 touch --date='2 days ago' "$folder/cas/large and older"
 cache=1 run build //x
 check 'what was not used for two weeks is deleted' pruned_by_now "$folder/cas/old"
 check 'there and among the actions' pruned_by_now "$folder/ac/old"
 check 'and of what is too much the oldest' pruned_by_now "$folder/cas/large and older"
 check 'and nothing else' is "$(ls "$folder/cas")" large
+check 'nor what Bazel writes now, but what it left when a disk was full' is "$(cd "$folder" && echo *-*-*)" \
+  0a4bd2c0-6a5b-4c02-9e6c-0d2c7d1f5a10
 touch --date='15 days ago' "$folder/cas/old"
 cache=1 run build //x
-check 'once a day' is "$(ls "$folder/cas")" $'large\nold'
+check 'once an hour' is "$(ls "$folder/cas")" $'large\nold'
+touch --date='61 minutes ago' "$folder/pruned"
+cache=1 run build //x
+check 'and then again' pruned_by_now "$folder/cas/old"
+# 1 GB is free of 100, so 9 of the 13 here go, or all that is older.
+fake df 'printf "Avail 1B-blocks\n1000000000 100000000000\n"'
+truncate --size=1G "$folder/cas/new"
+touch --date='2 hours ago' "$folder/cas/large" "$folder/pruned"
+cache=1 run build //x
+check 'less is kept where a tenth of the disk would not be free' pruned_by_now "$folder/cas/large"
+check 'and the newest stays' is "$(ls "$folder/cas")" new
 
 # Links of headers that an earlier state of the checkout has left.
 rules=$tmp/checkout/rpc/BUILD.bazel out=$tmp/home/out
