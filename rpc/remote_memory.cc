@@ -134,11 +134,12 @@ RemoteMemory::RemoteMemory(RemoteMemory&& other) noexcept
       ticket_(std::move(other.ticket_)) {}
 
 RemoteMemory& RemoteMemory::operator=(RemoteMemory&& other) noexcept {
-  channel_ = std::move(other.channel_);
-  why_not_ = std::exchange(other.why_not_, absl::OkStatus());
-  // The ticket goes first: its end closes its handle on the lane.
+  // As the destructor does it. The ticket goes first: its end closes its handle on the lane. The channel is
+  // kept until both are gone.
   ticket_ = std::move(other.ticket_);
   lane_ = std::move(other.lane_);
+  why_not_ = std::exchange(other.why_not_, absl::OkStatus());
+  channel_ = std::move(other.channel_);
   return *this;
 }
 

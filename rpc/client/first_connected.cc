@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "hawser/rpc/client/channel_core.h"
 #include "hawser/rpc/client/first_attempt.h"
 #include "hawser/rpc/status.h"
