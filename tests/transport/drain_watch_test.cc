@@ -71,6 +71,20 @@ class StillPeerTest : public HostileTest {
   }
 };
 
+// Other connections can call slow handlers of another server of the process.
+TEST_F(StillPeerTest, APollerThatIsHeldAgainAndAgainGivesItNoTimeWithoutEnd) {
+  Attack();
+  RespondLarge(Ask(0));
+  Drain();
+  int times = 0;
+  for (; times < 60 && observer.closings == 0; ++times) {
+    world.clock.Advance(kStill / 2);
+    world.Settle();
+  }
+  EXPECT_GE(times, 10) << "a poller that is held does give it time";
+  ExpectClosed(absl::StatusCode::kUnavailable, "has not READ and released 1 large responses");
+}
+
 TEST_F(StillPeerTest, AnAnswerThatIsNeitherReadNorReleasedIsNotWaitedFor) {
   Attack();
   RespondLarge(Ask(0));

@@ -429,6 +429,26 @@ TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers
   }
 }
 
+// As above, while what others call holds the poller whenever it has to look.
+TEST(KeepaliveTest, ALatePollerGivesAReadThatNeverCompletesNoTimeWithoutEnd) {
+  World world;
+  Link link(world);
+  link.EchoAll();
+  world.server.fabric->KeepBackReadCompletions(true);
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, 1 << 20), IsOk());
+  // A ping is due 10 s after the last one, or a little later, and late is more than a quarter of 5 s.
+  const absl::Duration held = absl::Milliseconds(11'500);
+  int times = 0;
+  for (; times < 40 && link.server_observer.closings == 0; ++times) {
+    world.clock.Advance(held);
+    world.Settle();
+  }
+  EXPECT_GE(times, 10) << "a late poller does give it time";
+  ASSERT_EQ(link.server_observer.closings, 1);
+  EXPECT_THAT(Text(*link.server_observer.closed), HasSubstr("READ of 262144 bytes"));
+}
+
 TEST(KeepaliveTest, APeerThatIsBusyAgainHasItsWholeTimeAgain) {
   World world;
   Link link(world, {.keepalive_interval = absl::Seconds(1),

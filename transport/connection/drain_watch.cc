@@ -11,6 +11,9 @@ namespace {
 
 // An eighth of DrainWatch::kStill: a peer is ended so much later at most.
 constexpr absl::Duration kInterval = absl::Milliseconds(250);
+// How often the time of a peer begins anew because the poller was held. Other connections may call slow
+// handlers of another server of the process without end.
+constexpr uint8_t kHeldMax = 16;
 
 }  // namespace
 
@@ -62,7 +65,13 @@ void DrainWatch::Look() {
   const bool was_held = now_ns >= After(timer_.when_ns(), kInterval);
   // HasMoved() first: it has to see each interval. Poller::behind() does not count: a peer that sends without
   // end could have it true for ever, and each connection has its turn long before kStill is over.
-  if (HasMoved() || !parts_.responder->waits_only_for_peer() || was_held) still_since_ns_ = now_ns;
+  if (HasMoved() || !parts_.responder->waits_only_for_peer()) {
+    still_since_ns_ = now_ns;
+    held_ = 0;
+  } else if (was_held && held_ < kHeldMax) {
+    still_since_ns_ = now_ns;
+    ++held_;
+  }
   const absl::Duration time = Time();
   if (now_ns >= After(still_since_ns_, time)) {
     poller.violations().CountStalled();

@@ -21,7 +21,7 @@ namespace hawser::transport {
 // (fabric::QueuePair::progress(), TCP does), by each byte of either that arrives. What it sends besides is no
 // move: requests and pings buy no time. One that moves keeps its connection, however slow it is; the server's
 // deadline bounds that. The time in which a handler of this side runs is not the peer's, nor is the time in
-// which the poller is held.
+// which the poller is held, for the first times that it is.
 //
 // It looks only while the connection drains, so it costs a call nothing.
 // Thread:   on the poller.
@@ -59,6 +59,7 @@ class DrainWatch {
   uint64_t arrived_ = 0;           // fabric::QueuePair::Progress.
   int64_t sent_most_ = INT64_MIN;  // Likewise, the most of all looks.
   bool has_ended_it_ = false;
+  uint8_t held_ = 0;  // How often the poller was held while the peer stood still.
   Timer timer_;
 };
 

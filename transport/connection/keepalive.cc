@@ -13,6 +13,9 @@ namespace {
 // Keepalive::OnTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
 
+// How often a peer that owes an answer, or a READ, gets more time because this side was late.
+constexpr uint8_t kLateMax = 16;
+
 // When to ping an idle connection: at `when_ns`, or up to a 64th of the interval later. Connections share
 // these points in time, so a poller with thousands of idle connections wakes up 64 times an interval instead
 // of thousands of times.
@@ -90,9 +93,15 @@ void Keepalive::PeerIsBusy(absl::string_view how) {
 void Keepalive::OnTimer() {
   const int64_t now_ns = port_.poller().now_ns();
   // If the timer runs late, a callback has held this poller, or the process was stopped. The peer's messages
-  // may have arrived meanwhile, so the peer gets a quarter of the time more.
+  // may have arrived meanwhile, so the peer gets a quarter of the time more; not without end, because others
+  // can hold the poller again and again by what they call. Its pings buy no time for a READ.
+  const int64_t read_ns = inbounds_.stands_still_since_ns();
+  const bool owes = read_ns != kNever || control_.waiting_since_ns() != kNever;
+  if (!owes || std::exchange(late_read_ns_, read_ns) != read_ns) late_ = 0;
   const absl::Duration some_time = port_.options().keepalive_timeout / 4;
-  if (!timer_.is_set() && absl::Nanoseconds(now_ns - timer_.when_ns()) > some_time) {
+  const bool late = !timer_.is_set() && absl::Nanoseconds(now_ns - timer_.when_ns()) > some_time;
+  if (late && late_ < kLateMax) {
+    ++late_;
     quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
   }
   source_.OnInterval();

@@ -72,7 +72,9 @@ class Keepalive {
   int64_t last_receive_ns_ = 0;
   int64_t quiet_since_ns_ = 0;      // The silence of a peer that is busy counts from here.
   int64_t busy_since_ns_ = kNever;  // In this silence.
+  int64_t late_read_ns_ = kNever;   // For which READ, or for none, late_ counts.
   bool asked_ = false;              // OnPeerSilent() was called for this silence.
+  uint8_t late_ = 0;                // How often the timer ran late while the peer owed the same thing.
   Timer timer_;
 };
 

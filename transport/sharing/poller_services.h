@@ -22,7 +22,8 @@ class PollerServices {
   // a clock costs as much as parsing a message. A handler that runs long does not see it move.
   int64_t now_ns() const { return now_ns_; }
   Timers& timers() { return timers_; }
-  // Completions may wait that this turn has not taken.
+  // Completions may wait that this turn has not taken. A peer that sends without end can have it so for ever:
+  // what waits until it is over needs a bound, as WatchInterval has one.
   bool behind() const { return more_waiting_; }
   MessagePool& messages() { return *messages_; }
   fabric::CompletionQueue& completion_queue() { return *completion_queue_; }

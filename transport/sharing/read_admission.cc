@@ -312,8 +312,6 @@ uint64_t ReadAdmission::WaitingBytes() const {
 
 void ReadAdmission::Watch() {
   if (!interval_.IsOver()) return;
-  // What its peers have done is not known: handlers are slow, or there is very much to do.
-  if (poller_.behind()) return Look();
   if (said_misses_) ledger_.SetMissing(*this, WaitingBytes(), poller_.now_ns());
   const uint64_t missing = ledger_.ClaimMissing(looked_ns_);
   uint64_t freed = 0;

@@ -122,8 +122,6 @@ uint64_t ResponseWatch::ClaimMissing() {
 
 void ResponseWatch::Watch() {
   if (holders_.empty() || !interval_.IsOver()) return;  // Without holders the next grant looks.
-  // What its peers have done is not known: handlers are slow, or there is very much to do.
-  if (poller_.behind()) return Look();
   struct Still {
     ResponseAccount* account;
     uint64_t held_by_host;  // Read once: other pollers change it.
