@@ -56,6 +56,7 @@ class ClientTable final : public PollerGroup::Clients, Session::Owner {
 
   // What the server shares.
   SharedRegions& regions() const { return *regions_; }
+  std::weak_ptr<SharedRegions> weak_regions() const { return regions_; }
 
   // Connections.
   uint64_t open() const;

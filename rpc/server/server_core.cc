@@ -264,6 +264,10 @@ absl::StatusOr<SharedMemory> ServerCore::Registered(std::shared_ptr<transport::L
     if (absl::Status registered = memory->RegisterWith(runtime); !registered.ok()) return registered;
   }
   clients_.regions().Add(memory);
+  memory->SetOnRevoked([regions = clients_.weak_regions(), region = memory->name().region] {
+    if (const std::shared_ptr<SharedRegions> shared = regions.lock(); shared != nullptr)
+      shared->OnRevoked(region);
+  });
   return SharedMemory(std::move(memory));
 }
 

@@ -9,12 +9,14 @@ namespace hawser::internal {
 
 SessionMemory::SessionMemory(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller,
                              const PeerHost& host, std::shared_ptr<SharedRegions> regions)
-    : runtime_(std::move(runtime)), poller_(poller), host_(host), regions_(std::move(regions)) {}
+    : runtime_(std::move(runtime)),
+      poller_(poller),
+      host_(host),
+      regions_(std::move(regions)),
+      tickets_(std::make_shared<ClientTickets>(host_, regions_)) {}
 
 SessionMemory::~SessionMemory() {
   regions_->RemoveLanes(on_gone_.size());  // Which have ended with their poller.
-  absl::MutexLock lock(&mutex_);
-  regions_->RemoveTickets(host_, given_.size());
 }
 
 absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
@@ -57,61 +59,13 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
   ticket.offset = offset;
   ticket.length = length;
   ticket.access = access;
-  absl::MutexLock lock(&mutex_);
-  const What what(ticket.region, offset, length, access);
-  if (const auto before = keys_.find(what); before != keys_.end()) {
-    ticket.key = before->second;
-    return ticket;
-  }
-  if (given_.size() >= kTicketsMax) ForgetRevoked();
-  if (given_.size() >= kTicketsMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this client has ", given_.size(), " tickets for shared memory"));
-  }
-  absl::Status counted = regions_->AddTicket(host_);
-  if (!counted.ok()) {
-    ForgetRevoked();
-    counted = regions_->AddTicket(host_);
-  }
-  if (!counted.ok()) return counted;
-  regions_->environment().FillRandom(absl::MakeSpan(ticket.key));
-  given_[ticket.key] = {ticket, memory};
-  keys_[what] = ticket.key;
+  if (absl::Status given = tickets_->Give(memory, ticket); !given.ok()) return given;
   return ticket;
-}
-
-void SessionMemory::ForgetRevoked() {
-  const size_t before = given_.size();
-  absl::erase_if(given_, [](const auto& each) {
-    const std::shared_ptr<transport::LentMemory> memory = each.second.memory.lock();
-    return memory == nullptr || memory->revoked();
-  });
-  absl::erase_if(keys_, [this](const auto& each)
-                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !given_.contains(each.second); });
-  regions_->RemoveTickets(host_, before - given_.size());
 }
 
 absl::StatusOr<std::shared_ptr<transport::LentMemory>> SessionMemory::OnTicket(
     const transport::LaneTicket& ticket) {
-  if (ticket.owner != regions_->owner()) {
-    return absl::FailedPreconditionError(
-        "the ticket is of another server, or of an earlier run of this one: ask for a new one");
-  }
-  absl::MutexLock lock(&mutex_);
-  const auto found = given_.find(ticket.key);
-  if (found == given_.end()) {
-    return absl::PermissionDeniedError(
-        "the ticket was not given to this client over this connection: it is of an earlier connection, or of "
-        "another client, or forged; ask for a new one");
-  }
-  if (!(found->second.ticket == ticket)) {
-    return absl::PermissionDeniedError("the ticket is forged: it is not as it was given");
-  }
-  std::shared_ptr<transport::LentMemory> memory = found->second.memory.lock();
-  if (memory == nullptr || memory->revoked()) {
-    return absl::FailedPreconditionError("the owner has revoked the memory: its ticket is void");
-  }
-  return memory;
+  return tickets_->Find(ticket);
 }
 
 absl::Status SessionMemory::Accept(transport::PeerRequest request, absl::AnyInvocable<void()> on_gone) {

@@ -1,19 +1,16 @@
 #ifndef HAWSER_RPC_SERVER_SESSION_MEMORY_H_
 #define HAWSER_RPC_SERVER_SESSION_MEMORY_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <tuple>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "hawser/rpc/server/admission.h"
+#include "hawser/rpc/server/client_tickets.h"
 #include "hawser/rpc/server/shared_regions.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_server.h"
@@ -24,16 +21,13 @@
 
 namespace hawser::internal {
 
-// What one client reaches of the server's memory: the tickets that it was given, and the lane over which it
-// shows them. There is one from the first ticket, or the first lane, on.
+// What one client reaches of the server's memory: its tickets, and the lane over which it shows them. There
+// is one from the first ticket, or the first lane, on.
 // Thread:   Grant(): any; the rest on the poller of the session.
 // Lifetime: shared by its session and the lanes.
 class SessionMemory final : public transport::LaneServer::Owner,
                             public std::enable_shared_from_this<SessionMemory> {
  public:
-  // Tickets that one client may have. The same memory for the same purpose has one.
-  static constexpr uint32_t kTicketsMax = 4096;
-
   // `poller` is of `runtime`.
   SessionMemory(std::shared_ptr<transport::Runtime> runtime, transport::Poller& poller, const PeerHost& host,
                 std::shared_ptr<SharedRegions> regions);
@@ -52,15 +46,6 @@ class SessionMemory final : public transport::LaneServer::Owner,
   void Close(const absl::Status& why);
 
  private:
-  using Key = std::array<uint8_t, 16>;
-  using What = std::tuple<uint64_t, uint64_t, uint64_t, uint8_t>;  // Region, offset, length, access.
-  struct Given {
-    transport::LaneTicket ticket;
-    std::weak_ptr<transport::LentMemory> memory;
-  };
-
-  void ForgetRevoked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   // transport::LaneServer::Owner
   absl::StatusOr<std::shared_ptr<transport::LentMemory>> OnTicket(
       const transport::LaneTicket& ticket) override;
@@ -72,9 +57,7 @@ class SessionMemory final : public transport::LaneServer::Owner,
   transport::Poller& poller_;
   const PeerHost host_;
   const std::shared_ptr<SharedRegions> regions_;
-  absl::Mutex mutex_;
-  absl::flat_hash_map<Key, Given> given_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<What, Key> keys_ ABSL_GUARDED_BY(mutex_);  // Of the same.
+  const std::shared_ptr<ClientTickets> tickets_;
 
   // ---- On the poller.
   bool closed_ = false;

@@ -1,5 +1,8 @@
 #include "hawser/rpc/server/shared_regions.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/types/span.h"
 #include "hawser/base/check.h"
 
@@ -20,8 +23,40 @@ uint64_t SharedRegions::owner() const {
 
 void SharedRegions::Add(const std::shared_ptr<transport::LentMemory>& memory) {
   absl::MutexLock lock(&mutex_);
-  std::erase_if(shared_, [](const auto& each) { return each.expired(); });
-  shared_.push_back(memory);
+  shared_[memory->name().region].memory = memory;
+}
+
+void SharedRegions::OnRevoked(uint64_t region) {
+  absl::flat_hash_map<const Holder*, std::weak_ptr<Holder>> holders;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = shared_.find(region);
+    if (found == shared_.end()) return;
+    holders = std::move(found->second.holders);
+    shared_.erase(found);
+  }
+  for (const auto& [address, each] : holders) {
+    if (const std::shared_ptr<Holder> holder = each.lock(); holder != nullptr) holder->OnRevoked(region);
+  }
+}
+
+bool SharedRegions::IsRevoked(uint64_t region) const {
+  absl::MutexLock lock(&mutex_);
+  return region != 0 && region <= regions_ && !shared_.contains(region);
+}
+
+bool SharedRegions::AddHolder(uint64_t region, std::weak_ptr<Holder> holder) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = shared_.find(region);
+  if (found == shared_.end()) return false;
+  const Holder* const address = holder.lock().get();
+  found->second.holders.try_emplace(address, std::move(holder));
+  return true;
+}
+
+void SharedRegions::RemoveHolder(uint64_t region, const Holder& holder) {
+  absl::MutexLock lock(&mutex_);
+  if (const auto found = shared_.find(region); found != shared_.end()) found->second.holders.erase(&holder);
 }
 
 void SharedRegions::AddLane() {
@@ -39,8 +74,8 @@ SharedRegions::Totals SharedRegions::totals() const {
   Totals totals;
   std::vector<std::shared_ptr<transport::LentMemory>> shared;  // What is the last owner here goes unlocked.
   absl::MutexLock lock(&mutex_);
-  for (const auto& each : shared_) {
-    shared.push_back(each.lock());
+  for (const auto& [region, each] : shared_) {
+    shared.push_back(each.memory.lock());
     if (shared.back() == nullptr || shared.back()->revoked()) continue;
     ++totals.regions;
     totals.bytes += shared.back()->size_bytes();

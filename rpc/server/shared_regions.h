@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/peer_table.h"
@@ -39,8 +39,26 @@ class SharedRegions {
   // 0: nothing was shared yet.
   uint64_t owner() const;
 
-  // It is shared under such a name.
+  // It is shared under such a name, until OnRevoked().
   void Add(const std::shared_ptr<transport::LentMemory>& memory);
+  // No more. Its holders have no tickets for it any more when this returns. It takes as long as these are
+  // many.
+  void OnRevoked(uint64_t region);
+  // Memory of this number was shared once, and is not any more.
+  bool IsRevoked(uint64_t region) const;
+
+  // What has tickets for shared memory: those of one client.
+  class Holder {
+   public:
+    // Its tickets for this memory are void. On the thread that revokes it.
+    virtual void OnRevoked(uint64_t region) = 0;
+
+   protected:
+    ~Holder() = default;
+  };
+  // From now on `holder` has a ticket for this memory; again: no effect. False: the memory is revoked.
+  bool AddHolder(uint64_t region, std::weak_ptr<Holder> holder);
+  void RemoveHolder(uint64_t region, const Holder& holder);
 
   // ResourceExhausted: this host has too many, or all together.
   absl::Status AddTicket(const PeerHost& host);
@@ -67,7 +85,11 @@ class SharedRegions {
   mutable absl::Mutex mutex_;
   uint64_t owner_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t regions_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::weak_ptr<transport::LentMemory>> shared_ ABSL_GUARDED_BY(mutex_);
+  struct Shared {
+    std::weak_ptr<transport::LentMemory> memory;
+    absl::flat_hash_map<const Holder*, std::weak_ptr<Holder>> holders;
+  };
+  absl::flat_hash_map<uint64_t, Shared> shared_ ABSL_GUARDED_BY(mutex_);  // By the number of the region.
   uint64_t lanes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t lanes_opened_ ABSL_GUARDED_BY(mutex_) = 0;
   HostCounts tickets_ ABSL_GUARDED_BY(mutex_){"tickets for shared memory", kTicketsPerHostMax, kTicketsMax};

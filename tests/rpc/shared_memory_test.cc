@@ -308,6 +308,30 @@ TEST_F(SharedMemoryTest, TheTicketsOfAClientThatIsGoneMakeRoomForItsHost) {
   EXPECT_TRUE(Eventually([&] { return Ask(channel, 0, 1, Access::kRead).ok(); }));
 }
 
+// Of clients that do nothing any more, too.
+TEST_F(SharedMemoryTest, TheTicketsOfRevokedMemoryMakeRoomForItsHost) {
+  std::vector<std::shared_ptr<Channel>> idle;
+  for (int clients = 0; clients < 4; ++clients) {
+    idle.push_back(Connect());
+    for (uint64_t i = 0; i < 4096; ++i) ASSERT_THAT(Ask(idle.back(), i, 1, Access::kRead).status(), IsOk());
+  }
+  RemoteMemory unshown = Reach(idle[0], 0, 1, Access::kRead);
+  const auto channel = Connect();
+  ASSERT_THAT(Ask(channel, 0, 1, Access::kRead).status(), HasCode(absl::StatusCode::kResourceExhausted));
+  ASSERT_THAT(memory_->Revoke(), IsOk());
+  absl::StatusOr<SharedMemory> other = server_->Share(4096);
+  ASSERT_THAT(other.status(), IsOk());
+  Use(*std::move(other));
+  EXPECT_THAT(Ask(channel, 0, 1, Access::kRead).status(), IsOk());
+  // A ticket that was void before it was shown says so, and only its operation fails.
+  std::string byte(1, '\0');
+  RemoteMemory good = Reach(idle[0], 0, 1, Access::kRead);
+  const absl::Status status = unshown.Read(0, SpanOf(byte)).Wait();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("revoked"));
+  EXPECT_THAT(good.Read(0, SpanOf(byte)).Wait(), IsOk());
+}
+
 TEST_F(SharedMemoryTest, NoClientReachesMemoryAfterItsRevocation) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);

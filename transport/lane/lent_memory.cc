@@ -85,11 +85,13 @@ void LentMemory::Leave(const std::shared_ptr<LendingLane>& lane) {
 
 void LentMemory::Revoke() {
   std::vector<std::shared_ptr<LendingLane>> lanes;
+  bool is_first;
   {
     absl::MutexLock lock(&mutex_);
-    revoked_ = true;
+    is_first = !std::exchange(revoked_, true);
     for (const auto& [lane, grants] : lanes_) lanes.push_back(lane);
   }
+  if (is_first && on_revoked_) on_revoked_();
   for (const std::shared_ptr<LendingLane>& lane : lanes) {
     lane->poller.Run([lane, self = shared_from_this()] {
       if (lane->lender != nullptr) lane->lender->Revoke(*self);

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -71,6 +73,10 @@ class LentMemory final : public std::enable_shared_from_this<LentMemory> {
   // How many lanes lend it.
   size_t lane_count() const;
 
+  // `on_revoked` runs inside the first Revoke(), when no lane can begin to lend it any more. Before it is
+  // shared with any other.
+  void SetOnRevoked(absl::AnyInvocable<void()> on_revoked) { on_revoked_ = std::move(on_revoked); }
+
   // Registers it with the fabric of `runtime`, unless it is: slow. FailedPrecondition: it is revoked.
   absl::Status RegisterWith(const std::shared_ptr<Runtime>& runtime);
 
@@ -101,6 +107,7 @@ class LentMemory final : public std::enable_shared_from_this<LentMemory> {
   Environment& environment_;
   const ForkMark fork_mark_;
   bool mapped_ = false;  // Map() has made it.
+  absl::AnyInvocable<void()> on_revoked_;
   mutable absl::Mutex mutex_;
   absl::CondVar left_;
   bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
