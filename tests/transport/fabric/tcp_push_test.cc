@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -48,6 +49,27 @@ class PushingPeerTest : public TcpFabricTest {
   }
   static std::string Look(uint8_t flags = 0) {
     return Frame({.kind = FrameKind::kSend, .flags = flags, .length_bytes = 4}, "look");
+  }
+  static std::string LookOf(uint32_t length_bytes, uint8_t flags = 0) {
+    return Frame({.kind = FrameKind::kSend, .flags = flags, .length_bytes = length_bytes},
+                 std::string(length_bytes, 's'));
+  }
+  // Headers of four bytes that are right but for one field each.
+  static std::vector<FrameHeader> WrongBits(FrameKind kind, uint8_t flags) {
+    const FrameHeader right = {.kind = kind, .flags = flags, .length_bytes = 4, .key = 7, .address = 4096};
+    std::vector<FrameHeader> wrong(3, right);
+    wrong[0].flags |= 0x80;
+    wrong[1].status = 1;
+    wrong[2].reserved = 1;
+    return wrong;
+  }
+  // `b` is established, and is offered nothing from now on.
+  void ExpectNoOffer(Endpoint& b) {
+    b.news().take_send = [](absl::string_view) {
+      ADD_FAILURE() << "offered";
+      return true;
+    };
+    world_.PollSome(3);
   }
   // Of kPushed.
   static std::string Push(absl::string_view bytes, uint8_t flags = 0) {
@@ -233,16 +255,115 @@ TEST_F(PushingPeerTest, APushThatIsDroppedWithItsSendIsDroppedToItsEnd) {
   for (size_t i = 1000; i < 61000; ++i) ASSERT_EQ(b_.memory()[i], 0);
 }
 
-// What is not right in either of the two frames is found as without an offer.
+// ---- What is not right in either of the two frames is found as without an offer.
+
 TEST_F(PushingPeerTest, ASendWithAPushThatIsNotRightIsNotOffered) {
-  b_.news().take_send = [&](absl::string_view) -> bool {
-    ADD_FAILURE() << "offered";
-    return false;
-  };
-  world_.PollSome(3);
+  ExpectNoOffer(b_);
   peer_.Say(Look(kPushFollowsFlag) +
             Frame({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax + 1, .key = 7}, "push"));
   ExpectBrokenProtocol("pushed 135169 bytes");
+}
+
+TEST_F(PushingPeerTest, ASendWithAnEmptyPushIsNotOffered) {
+  ExpectNoOffer(b_);
+  peer_.Say(Look(kPushFollowsFlag) + Push(""));
+  ExpectBrokenProtocol("pushed 0 bytes");
+}
+
+TEST_F(PushingPeerTest, ASendWithAPushThatFindsNoReceiveIsNotOffered) {
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 4096);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b, kTakesPushes);
+  ExpectNoOffer(b);
+  peer.Say(Look(kPushFollowsFlag) + Push("push"));
+  peer.HearBytes(sizeof(FrameHeader));
+  EXPECT_EQ(peer.FrameAt(0).kind, FrameKind::kNak);
+  EXPECT_EQ(peer.FrameAt(0).status, static_cast<uint8_t>(CompletionStatus::kRnrRetryExceeded));
+}
+
+TEST_F(PushingPeerTest, ASendWithAPushThatIsLongerThanItsReceiveIsNotOffered) {
+  ExpectNoOffer(b_);
+  peer_.Say(LookOf(101, kPushFollowsFlag) + Push("push"));
+  HAWSER_UNTIL(world_, b_.news().ended());
+  EXPECT_THAT(std::string(b_.news().why.message()), HasSubstr("101 bytes met a posted receive of 100"));
+}
+
+TEST_F(PushingPeerTest, AnEmptySendWithAPushIsNotOffered) {
+  ExpectNoOffer(b_);
+  peer_.Say(LookOf(0, kPushFollowsFlag) + Push("push"));
+  ExpectBrokenProtocol("SEND of 0 bytes");
+}
+
+// The copy to its receive does not matter then.
+TEST_F(PushingPeerTest, ALongSendIsNotOfferedWithItsPush) {
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 16 * 1024);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b, kTakesPushes);
+  for (uint64_t i = 0; i < 2; ++i) ASSERT_THAT(b.Receive(i, b.At(i * 1000, 1000)), IsOk());
+  std::vector<size_t> offered;
+  b.news().take_send = [&](absl::string_view message) { return offered.push_back(message.size()), true; };
+  world_.PollSome(3);
+  peer.Say(LookOf(512, kPushFollowsFlag) + Push("push"));
+  HAWSER_UNTIL(world_, offered.size() + b.receives.size() == 1);
+  peer.Say(LookOf(513, kPushFollowsFlag) + Push("push"));
+  HAWSER_UNTIL(world_, offered.size() + b.receives.size() == 2);
+  EXPECT_EQ(offered, std::vector<size_t>{512});
+}
+
+TEST_F(PushingPeerTest, ASendOfWrongBitsIsNotOfferedWithItsPush) {
+  for (const FrameHeader& wrong : WrongBits(FrameKind::kSend, kPushFollowsFlag)) {
+    Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 4096);
+    Stranger peer(world_);
+    peer.BecomePeerOf(b, kTakesPushes);
+    ASSERT_THAT(b.Receive(0, b.At(0, 100)), IsOk());
+    ExpectNoOffer(b);
+    peer.Say(Frame(wrong, "look") + Push("push"));
+    HAWSER_UNTIL(world_, b.news().ended());
+    EXPECT_THAT(std::string(b.news().why.message()), HasSubstr("a frame of kind 1 with flags"));
+  }
+}
+
+TEST_F(PushingPeerTest, ASendIsNotOfferedWithAPushOfWrongBits) {
+  for (const FrameHeader& wrong : WrongBits(FrameKind::kPush, 0)) {
+    Endpoint& b = world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 4}, 4096);
+    Stranger peer(world_);
+    peer.BecomePeerOf(b, kTakesPushes);
+    ASSERT_THAT(b.Receive(0, b.At(0, 100)), IsOk());
+    ExpectNoOffer(b);
+    peer.Say(Look(kPushFollowsFlag) + Frame(wrong, "push"));
+    HAWSER_UNTIL(world_, b.news().ended());
+    EXPECT_THAT(std::string(b.news().why.message()), HasSubstr("a frame of kind 8 with flags"));
+  }
+}
+
+// The push acknowledges more than its SEND: one offer of both would drop that.
+TEST_F(PushingPeerTest, WhatThePushOfASendAcknowledgesIsNotForgotten) {
+  ASSERT_THAT(b_.Send(5, b_.At(0, 4)), IsOk());
+  peer_.HearBytes(sizeof(FrameHeader) + 4);
+  ExpectNoOffer(b_);
+  FrameHeader push = {.kind = FrameKind::kPush, .length_bytes = 4, .acknowledged = 1, .key = kPushed.rkey};
+  peer_.Say(Look(kPushFollowsFlag) + Frame(push, "push"));
+  HAWSER_UNTIL(world_, b_.receives.size() == 1 && b_.sends.size() == 1);
+  ASSERT_EQ(b_.sends.size(), 1u);
+  EXPECT_THAT(b_.sends[0], CompletionIs(5, CompletionStatus::kSuccess));
+}
+
+TEST_F(PushingPeerTest, ASendIsNotOfferedWithAPushThatAcknowledgesLess) {
+  ASSERT_THAT(b_.Send(5, b_.At(0, 4)), IsOk());
+  peer_.HearBytes(sizeof(FrameHeader) + 4);
+  ExpectNoOffer(b_);
+  peer_.Say(Frame({.kind = FrameKind::kSend, .flags = kPushFollowsFlag, .length_bytes = 4, .acknowledged = 1},
+                  "look") +
+            Push("push"));
+  ExpectBrokenProtocol("it acknowledged 0 requests of 1 that were sent, 1 of them acknowledged before");
+}
+
+TEST_F(PushingPeerTest, ASendWithAPushIsNotOfferedIfBothAcknowledgeWhatWasNotSent) {
+  ExpectNoOffer(b_);
+  peer_.Say(Frame({.kind = FrameKind::kSend, .flags = kPushFollowsFlag, .length_bytes = 4, .acknowledged = 3},
+                  "look") +
+            Frame({.kind = FrameKind::kPush, .length_bytes = 4, .acknowledged = 3, .key = 7}, "push"));
+  ExpectBrokenProtocol("it acknowledged 3 requests of 0 that were sent");
 }
 
 TEST_F(PushingPeerTest, ASendIsNotOfferedWithItsPushBehindOneThatWaitsForItsPoll) {
