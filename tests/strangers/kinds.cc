@@ -234,6 +234,20 @@ class Acknowledging final : public Stranger {
   }
 };
 
+// ---- With nothing that is wrong
+
+class Busy final : public Stranger {
+  void OnAccepted() override {
+    for (uint16_t slot = 0; slot < kSlots; ++slot) SendGet(slot, kSmallBytes);
+    AtWork();
+  }
+  void OnResponse(uint16_t slot, absl::Span<const transport::TableEntry>) override {
+    SendGet(slot, kSmallBytes);
+  }
+
+  static constexpr uint32_t kSmallBytes = 8;
+};
+
 template <typename Kind>
 std::unique_ptr<Stranger> Make() {
   return std::make_unique<Kind>();
@@ -253,6 +267,7 @@ constexpr StrangerKind kKinds[] = {
     {"greeting", "Is accepted 20 times a second and leaves.", Make<Greeting>},
     {"lingering", "Is accepted every three seconds, and says nothing.", Make<Lingering>},
     {"mute", "Sends half a greeting and waits.", Make<Mute>},
+    {"busy", "Has 32 small calls in flight, as a client may.", Make<Busy>},
 };
 
 }  // namespace
