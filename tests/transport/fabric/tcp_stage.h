@@ -22,11 +22,12 @@
 // What the tests of the TCP fabric alone have in common.
 namespace hawser::fabric {
 
-inline SocketAddress Loopback(uint16_t port = 0) {
+// 127.0.0.`host`.
+inline SocketAddress Loopback(uint16_t port = 0, uint8_t host = 1) {
   sockaddr_in v4 = {};
   v4.sin_family = AF_INET;
   v4.sin_port = htons(port);
-  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
   return SocketAddress(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
 }
 

@@ -99,6 +99,33 @@ TEST_F(TcpFabricTest, ATurnEnds) {
       firsts.begin() + 9);
 }
 
+// A lone connection of a host has every second turn beside eight of another one.
+TEST_F(TcpFabricTest, HostsTakeTurns) {
+  constexpr size_t kBusy = 8;
+  constexpr size_t kTurn = 8 * kTaken;  // Completions.
+  QueuePairOptions options = kOptions;
+  std::vector<FabricWorld::Pair> pairs;
+  for (size_t i = 0; i <= kBusy; ++i) {
+    options.local_address = Loopback(/*port=*/0, /*host=*/i == kBusy ? 2 : 1);
+    Endpoint& a = world_.NewEndpoint(0, options);
+    Endpoint& b = world_.NewEndpoint(1, kOptions);
+    world_.Connect(a, b);
+    pairs.push_back({a, b});
+  }
+  for (auto& [a, b] : pairs) {
+    for (int i = 0; i < 3; ++i) Fill(a, b);  // More than a turn.
+  }
+  // All of it has been read: completions are given out, and no socket is asked.
+  for (int i = 0; i < 10; ++i) world_.completion_queue(1).Poll({});
+  const uint32_t lone = pairs.back().b.qp().qp_num();
+  size_t of_lone = 0, of_others = 0;
+  for (int polls = 0; of_lone < 3 * kMessages && polls < 1000; ++polls) {
+    for (uint32_t qp_num : PollOnce(world_)) ++(qp_num == lone ? of_lone : of_others);
+  }
+  EXPECT_EQ(of_lone, 3 * kMessages);
+  EXPECT_LE(of_others, 2 * kTurn) << "a turn before each of its own two";
+}
+
 // With no room for completions a Poll() asks all for news. More of them than it asks.
 TEST_F(TcpFabricTest, PollsForNewsLeaveSourcesInTheirOrder) {
   constexpr int kPairs = 70;

@@ -49,16 +49,6 @@ void TcpCompletionQueue::Queue<kLinks>::Add(CompletionSource& source) {
 }
 
 template <CompletionSource::Links CompletionSource::*kLinks>
-void TcpCompletionQueue::Queue<kLinks>::MoveToFront(CompletionSource& source) {
-  if (first_ == &source) return;
-  Remove(source);
-  source.*kLinks = {.next = first_, .previous = nullptr, .linked = true};
-  (first_ == nullptr ? last_ : (first_->*kLinks).previous) = &source;
-  first_ = &source;
-  ++size_;
-}
-
-template <CompletionSource::Links CompletionSource::*kLinks>
 void TcpCompletionQueue::Queue<kLinks>::Remove(CompletionSource& source) {
   CompletionSource::Links& links = source.*kLinks;
   if (!links.linked) return;
@@ -122,14 +112,17 @@ void TcpCompletionQueue::Unregister(EventSource& source) {
 }
 
 void TcpCompletionQueue::UnregisterQueuePair(CompletionSource& source) {
-  ready_.Remove(source);
+  ready_.Leave(source);
   ending_.Remove(source);
   owing_.Remove(source);
   carrying_.Remove(source);
   Unregister(source);
 }
 
-void TcpCompletionQueue::StartCarrying(CompletionSource& source) { carrying_.Add(source); }
+void TcpCompletionQueue::StartCarrying(CompletionSource& source, const PeerHost& host) {
+  ready_.SetHost(source, host);
+  carrying_.Add(source);
+}
 
 void TcpCompletionQueue::StopCarrying(CompletionSource& source) { carrying_.Remove(source); }
 
@@ -264,7 +257,7 @@ size_t TcpCompletionQueue::Poll(absl::Span<Completion> completions) {
 // Lets sources deliver while there is room.
 void TcpCompletionQueue::Deliver(CompletionSpan& out) {
   do {
-    CompletionSource* source = ready_.TakeFirst();
+    auto* const source = static_cast<CompletionSource*>(ready_.TakeFirst());
     if (source == nullptr) return;
     source->Deliver(out, /*receives=*/true);
     if (out.full() && ready_.last() == source) {
@@ -285,15 +278,12 @@ void TcpCompletionQueue::KeepTurn(CompletionSource& source) {
 // For a Poll() with no room for completions: lets sources call their handlers. Or for one in which SENDs were
 // taken. It visits every source once, so that sources with more keep their order.
 void TcpCompletionQueue::DeliverOnce(CompletionSpan& out, bool receives) {
-  const size_t count = ready_.size();
-  for (size_t i = 0; i < count && !ready_.empty(); ++i) {
-    CompletionSource& source = *ready_.TakeFirst();
-    if (i < kNewsMax) {
-      source.Deliver(out, receives);
-    } else {
-      ready_.Add(source);
-    }
-  }
+  size_t left = kNewsMax;
+  ready_.TakeEach([&](TurnPlace& place) {
+    if (left == 0) return ready_.Add(place);
+    --left;
+    static_cast<CompletionSource&>(place).Deliver(out, receives);
+  });
 }
 
 void TcpCompletionQueue::NotifyEnds() {

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/peer_table.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/fabric/tcp/inline_frames.h"
 #include "hawser/transport/fabric/tcp/options.h"
@@ -20,6 +21,7 @@
 #include "hawser/transport/fabric/tcp/send_queue.h"
 #include "hawser/transport/fabric/tcp/socket.h"
 #include "hawser/transport/fabric/tcp/timer_file.h"
+#include "hawser/transport/fabric/tcp/turns.h"
 
 namespace hawser::fabric {
 
@@ -45,7 +47,7 @@ class EventSource {
 };
 
 // A source that also has completions to deliver: a queue pair.
-class CompletionSource : public EventSource {
+class CompletionSource : public EventSource, public TurnPlace {
  public:
   // Called once for each Schedule(). Adds completions while there is room, and schedules itself again if
   // there are more; or calls its handler, as the last thing it does.
@@ -63,7 +65,6 @@ class CompletionSource : public EventSource {
     CompletionSource* previous = nullptr;
     bool linked = false;
   };
-  Links ready_;
   Links ending_;
   Links owing_;
   Links carrying_;
@@ -101,7 +102,8 @@ class TcpCompletionQueue final : public CompletionQueue {
   void CancelAcknowledgement(CompletionSource& source) {
     if (source.owing_.linked) TakeAcknowledgement(source);
   }
-  void StartCarrying(CompletionSource& source);  // Frames, on a connected socket.
+  // Frames, on a socket that is connected to `host`. Once at most.
+  void StartCarrying(CompletionSource& source, const PeerHost& host);
   void StopCarrying(CompletionSource& source);
   // Counts the sockets that are full. While one is, each Poll() asks epoll.
   void CountBlocked(int change) { blocked_ += change; }
@@ -151,11 +153,9 @@ class TcpCompletionQueue final : public CompletionQueue {
   class Queue {
    public:
     void Add(CompletionSource& source);
-    void MoveToFront(CompletionSource& source);
     void Remove(CompletionSource& source);
     CompletionSource* TakeFirst();
     CompletionSource* first() const { return first_; }
-    CompletionSource* last() const { return last_; }
     bool empty() const { return first_ == nullptr; }
     size_t size() const { return size_; }
 
@@ -205,7 +205,7 @@ class TcpCompletionQueue final : public CompletionQueue {
   };
   std::vector<Registration> sources_;
   std::vector<uint32_t> free_indexes_;
-  Queue<&CompletionSource::ready_> ready_;
+  Turns ready_;
   Queue<&CompletionSource::ending_> ending_;
   Queue<&CompletionSource::owing_> owing_;
   Queue<&CompletionSource::carrying_> carrying_;

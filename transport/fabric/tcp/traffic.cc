@@ -42,7 +42,7 @@ void TcpTraffic::Start(uint32_t read_depth, uint8_t flags, absl::string_view pri
   life_.Establish(private_data);
   stream_.MoveToKernel(completion_queue_.options().counters);
   UpdateWatch();
-  completion_queue_.StartCarrying(source_);
+  completion_queue_.StartCarrying(source_, PeerHost(life_.peer_address()));
   completion_queue_.Schedule(source_);
   if (stream_.tls() == nullptr) return;
   if (stream_.has_unsent()) Transmit(/*with_answers=*/false);
