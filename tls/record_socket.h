@@ -74,6 +74,7 @@ class RecordSocket {
   // --- Writing
 
   bool has_unsent() const { return unsent_begin_ < unsent_.size(); }
+  size_t unsent_bytes() const { return unsent_.size() - unsent_begin_; }
   // Sends what is kept. False: not all of it, with errno: EAGAIN, or an error, which socket_errno() does not
   // have.
   bool Flush();

@@ -98,6 +98,8 @@ class Session {
   // may have said why.
   ssize_t Write(const iovec* segments, size_t count);
   bool has_unsent() const { return socket_.has_unsent(); }
+  // The length of that, encrypted.
+  size_t unsent_bytes() const { return socket_.unsent_bytes(); }
   // Sends what is kept. False: not all of it, with errno as Read().
   bool Flush() { return socket_.Flush(); }
 

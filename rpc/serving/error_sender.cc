@@ -51,6 +51,10 @@ ErrorSender::ErrorSender(transport::Poller& poller)
 
 ErrorSender::~ErrorSender() { reserve_use_->SenderGone(); }
 
+uint32_t ErrorSender::behind_peer() const {
+  return reserve_use_->under_way() ? static_cast<uint32_t>(owed_.size()) : 0;
+}
+
 void ErrorSender::OnClosed() {
   connection_ = nullptr;
   owed_.clear();

@@ -1,6 +1,7 @@
 #ifndef HAWSER_RPC_SERVING_ERROR_SENDER_H_
 #define HAWSER_RPC_SERVING_ERROR_SENDER_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -39,6 +40,9 @@ class ErrorSender final : transport::MemoryQueue::Waiter {
   // none. Left out if it cannot be sent.
   void Send(transport::ExchangeId id, const absl::Status& status, bool not_run,
             const Metadata* metadata = nullptr);
+  // Errors that have found no memory, and wait until the peer acknowledges the one that is in the reserve.
+  // Those that wait for the reserve do not count.
+  uint32_t behind_peer() const;
 
  private:
   // An error that has found no memory.

@@ -105,6 +105,7 @@ class ServingConnection final : transport::ConnectionObserver, transport::Reques
   void OnBadRequest(transport::ExchangeId id, const absl::Status& why) override;
   void OnRefusedByDrain(transport::ExchangeId id) override;
   void OnCancel(transport::ExchangeId id, const absl::Status& why) override;
+  uint32_t answers_behind_peer() const override { return errors_.behind_peer(); }
 
   // Answers in the place of a handler whose caller has stopped waiting, which frees the slot. The handler
   // keeps the request, whose memory still counts against the host (HeldByHost). The call counts in

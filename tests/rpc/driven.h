@@ -56,9 +56,10 @@ struct Driven {
 // moves. A deadline or a keepalive expires when the test says so, however busy the machine is.
 class ClockedRuntime {
  public:
-  explicit ClockedRuntime(std::shared_ptr<fabric::Fabric> fabric = NewTestFabric())
-      : runtime_(*transport::Runtime::CreateOn(std::move(fabric), {.pollers = 1}, /*start_threads=*/false,
-                                               clock_)),
+  explicit ClockedRuntime(std::shared_ptr<fabric::Fabric> fabric = NewTestFabric(),
+                          const transport::BufferPoolOptions& pool = {})
+      : runtime_(*transport::Runtime::CreateOn(std::move(fabric), {.pollers = 1, .pool = pool},
+                                               /*start_threads=*/false, clock_)),
         thread_([this] { Drive(); }) {}
   // Channels and servers that have ended still use the clock for a moment. What kept the runtime would use
   // the clock when that is destroyed.

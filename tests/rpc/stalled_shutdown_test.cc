@@ -78,6 +78,8 @@ class StalledShutdownTest : public ::testing::Test {
   }
   bool done() const { return done_; }
 
+  explicit StalledShutdownTest(const BufferPoolOptions& pool = {}) : servers_(NewTestFabric(), pool) {}
+
   ClockedRuntime servers_;
   TestServer server_{{.runtime = servers_.get()}};
   Driven client_;
@@ -166,6 +168,64 @@ TEST_F(StalledShutdownTest, ARequestThatAClientDoesNotLetItReadIsNotWaitedFor) {
   ExpectDone();
   EXPECT_EQ(server_.server.stats().stalled_in_shutdown, 1u);
   EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+// ---- A server without memory.
+
+class StalledShutdownAtTheLimitTest : public StalledShutdownTest {
+ protected:
+  StalledShutdownAtTheLimitTest() : StalledShutdownTest({.limit_bytes = 16 << 20}) {}
+
+  // All but what some small messages take.
+  void TakeMemory() {
+    for (auto buffer = server_.server.AllocateBuffer(256 << 10); buffer.ok();
+         buffer = server_.server.AllocateBuffer(256 << 10)) {
+      hoard_.push_back(*std::move(buffer));
+    }
+    hoard_.pop_back();  // A large request keeps the receive that it came in.
+  }
+  // Two that find no memory. They are on the wire when this returns.
+  void SendTwo() {
+    for (int i = 0; i < 2; ++i) calls_.push_back(SendEcho(channel_, kLarge));
+    ASSERT_TRUE(client_.Until([&] { return counts().grants == 2; }));
+    client_.poller().PollOnce();
+  }
+
+  std::vector<Echo> calls_;
+
+ private:
+  std::vector<Buffer> hoard_;
+};
+
+// Errors go out one at a time, out of the reserve: the second waits until the client acknowledges the first.
+TEST_F(StalledShutdownAtTheLimitTest, RefusalsThatAClientDoesNotTakeAreNotWaitedFor) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "a NIC acknowledges them";
+  TakeMemory();
+  ASSERT_NO_FATAL_FAILURE(SendTwo());
+  const uint64_t before = server_.server.stats().calls_total;
+  ASSERT_NO_FATAL_FAILURE(BeginShutdown());
+  ASSERT_TRUE(Eventually([&] { return server_.server.stats().calls_total == before + 2; })) << "refused";
+  Pass(kStill - 2 * kStep);
+  EXPECT_FALSE(done());
+  Pass(kLater + 2 * kStep);
+  ExpectDone();
+  EXPECT_EQ(server_.server.stats().stalled_in_shutdown, 1u);
+  for (Echo& call : calls_) EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+// One that takes them gets all of them.
+TEST_F(StalledShutdownAtTheLimitTest, RefusalsThatAClientTakesReachIt) {
+  TakeMemory();
+  ASSERT_NO_FATAL_FAILURE(SendTwo());
+  ASSERT_NO_FATAL_FAILURE(BeginShutdown());
+  for (Echo& call : calls_) {
+    const absl::Status status = call.Wait().status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+    EXPECT_FALSE(WasSent(status)) << status;
+  }
+  ASSERT_TRUE(client_.Until([&] { return done(); }));
+  ExpectDone();
+  EXPECT_EQ(server_.server.stats().stalled_in_shutdown, 0u);
 }
 
 }  // namespace

@@ -200,6 +200,9 @@ TEST_F(SessionTest, AFullSocketKeepsOneRecordAtMost) {
   EXPECT_FALSE(line.client.is_failed()) << line.client.status();
   ASSERT_LT(sent, text.size());
   EXPECT_TRUE(line.client.session().has_unsent());
+  const size_t unsent = line.client.session().unsent_bytes();
+  EXPECT_GT(unsent, 0u);
+  EXPECT_LE(unsent, 17u * 1024) << "more than a record";
   // Nothing more is taken, however often it is offered.
   for (int i = 0; i < 10; ++i) EXPECT_EQ(line.client.Write("x"), 0u);
   line.client.Flush();
@@ -211,6 +214,7 @@ TEST_F(SessionTest, AFullSocketKeepsOneRecordAtMost) {
     line.client.Flush();
   }
   EXPECT_FALSE(line.client.session().has_unsent());
+  EXPECT_EQ(line.client.session().unsent_bytes(), 0u);
   EXPECT_EQ(arrived.size(), sent);
   EXPECT_TRUE(arrived == text.substr(0, sent));
 }

@@ -50,6 +50,13 @@ class StillPeerTest : public HostileTest {
     });
     world.Settle();
   }
+  // The last segment of the victim's last message, which it has granted.
+  TableEntry LastGrant() {
+    const std::string& message = peer.received().back();
+    ParsedMessage parsed;
+    EXPECT_THAT(Parse(reinterpret_cast<const uint8_t*>(message.data()), message.size(), parsed), IsOk());
+    return DecodeTableEntry(parsed.table + (parsed.header.entries - 1u) * kTableEntryBytes);
+  }
   static std::string Announcement(uint16_t slot, const TableEntry& entry) {
     RawMessage message = RawRequest(slot, 1);
     message.header.entries = 1;
@@ -156,6 +163,76 @@ TEST_F(StillPeerTest, WhatIsAcknowledgedBesidesIsNoProgress) {
     world.Pass(kStep, kStep);
   }
   EXPECT_LE(time, kStill + kLater);
+}
+
+// The bytes that it was granted are READ once, as an honest peer does, and then again.
+TEST_F(StillPeerTest, BytesThatAreReadAgainAreNoProgress) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "READs are not seen";
+  Attack();
+  RespondLarge(Ask(0));
+  const TableEntry all = LastGrant();
+  Drain();
+  const auto read = [&](TableEntry part) {
+    const size_t before = peer.reads();
+    peer.Read(part);
+    EXPECT_TRUE(world.RunUntil([&] { return peer.reads() > before; }));
+  };
+  TableEntry part = all;
+  part.length_bytes = all.length_bytes / 4;
+  for (; part.address < all.address + all.length_bytes; part.address += part.length_bytes) {
+    world.Pass(kStill - 2 * kStep, kStep);
+    ExpectOpen();
+    read(part);
+  }
+  absl::Duration time;
+  for (part = all; observer.closings == 0 && time < absl::Seconds(20); time += kStill / 2) {
+    world.Pass(kStill / 2, kStep);
+    part.length_bytes = 1;
+    if (observer.closings == 0) read(part);
+  }
+  EXPECT_LE(time, kStill + kStill / 2);
+  ExpectClosed(absl::StatusCode::kUnavailable, "has not READ and released 1 large responses");
+}
+
+// One refusal is on its way, and the other follows when it is acknowledged.
+TEST_F(StillPeerTest, AnErrorBehindOneThatItDoesNotAcknowledgeIsNotWaitedFor) {
+  Attack();
+  Drain();
+  peer.Send(Announcement(0, peer.Grant(16 * kMiB)));
+  ASSERT_TRUE(world.RunUntil([&] { return server.bad_requests.size() == 1; }));
+  world.Pass(5 * kStill, kStep);
+  ExpectOpen();  // The handler has not answered.
+  server.behind_peer = 1;
+  world.Pass(5 * kStill, kStep);
+  ExpectOpen();  // The peer has acknowledged all that was posted.
+  world.server.fabric->KeepBackSendCompletions(true);
+  peer.Send(RawControl(1, {{ControlOp::Code::kPing}}));
+  world.Settle();
+  ExpectEndedInTime("has not acknowledged an error behind which 1 others wait");
+  world.server.fabric->KeepBackSendCompletions(false);
+}
+
+TEST_F(StillPeerTest, EachErrorThatItAcknowledgesGivesItItsTimeAgain) {
+  constexpr uint16_t kErrors = 4;
+  Attack();
+  world.server.fabric->KeepBackSendCompletions(true);
+  Drain();
+  const TableEntry entry = peer.Grant(16 * kMiB);
+  for (uint16_t slot = 0; slot < kErrors; ++slot) peer.Send(Announcement(slot, entry));
+  ASSERT_TRUE(world.RunUntil([&] { return server.bad_requests.size() == kErrors; }));
+  server.behind_peer = kErrors;
+  for (size_t i = 0; i + 1 < kErrors; ++i) {
+    world.Pass(kStill - 2 * kStep, kStep);
+    ExpectOpen();
+    Respond(server.bad_requests[i].first);
+    --server.behind_peer;
+    world.Settle();
+  }
+  world.Pass(kStill - 2 * kStep, kStep);
+  ExpectOpen();
+  EXPECT_LE(TimeToTheEnd(), kLater);
+  ExpectClosed(absl::StatusCode::kUnavailable, "behind which 1 others wait");
+  world.server.fabric->KeepBackSendCompletions(false);
 }
 
 TEST_F(StillPeerTest, TheTimeOfAHandlerIsNotThePeers) {

@@ -13,15 +13,18 @@
 namespace hawser::transport {
 
 // Ends a connection that drains, at the side that answers, when all that is left waits for the peer and the
-// peer stands still: it has large responses that it does not READ or release, or does not answer the READs of
-// a large request that is refused. Otherwise such a peer would hold up the end of a server for as long as it
-// answers pings.
+// peer stands still: it has large responses that it does not READ or release, does not answer the READs of a
+// large request that is refused, or does not acknowledge an error behind which others wait
+// (RequestHandler::answers_behind_peer()). Otherwise such a peer would hold up the end of a server for as
+// long as it answers pings.
 //
-// A peer moves by releasing a response, by answering a READ, and, where the fabric sees it
-// (fabric::QueuePair::progress(), TCP does), by each byte of either that arrives. What it sends besides is no
-// move: requests and pings buy no time. One that moves keeps its connection, however slow it is; the server's
-// deadline bounds that. The time in which a handler of this side runs is not the peer's, nor is the time in
-// which the poller is held, for the first times that it is.
+// A peer moves by releasing a response, by answering a READ, by acknowledging such an error, and, where the
+// fabric sees it (fabric::QueuePair::progress(), TCP does), by each byte of a response or of the answer to a
+// READ that arrives, or of what was sent before these. What it sends besides is no move: requests and pings
+// buy no time. Nor are bytes that it READs once more: those of its READs count until they are as many as it
+// was granted. One that moves keeps its connection, however slow it is; the server's deadline bounds that.
+// The time in which a handler of this side runs, or an error finds no memory here, is not the peer's, nor is
+// the time in which the poller is held, for the first times that it is.
 //
 // It looks only while the connection drains, so it costs a call nothing.
 // Thread:   on the poller.
@@ -46,13 +49,22 @@ class DrainWatch {
   void Look();
   // Since the last look. True for what this side has granted, too: the peer's time for it begins.
   bool HasMoved();
+  // See RequestHandler. 0 if nothing is posted: this side has no memory for the receives that the peer's
+  // answer needs.
+  uint32_t AnswersBehindPeer() const;
   absl::Duration Time() const;
   std::string DescribeWhatIsLeft() const;
 
   Port& port_;
   ConnectionParts& parts_;
   int64_t still_since_ns_;
+  // At the first look. READs count while no more bytes than these and what was granted since were READ.
+  uint64_t read_before_bytes_ = 0;      // Ever.
+  uint64_t released_before_bytes_ = 0;  // Ever.
+  // How often one may acknowledge an error: an honest peer has at most so many requests in flight.
+  uint32_t acknowledgements_left_;
   // At the last look.
+  uint32_t behind_peer_ = 0;
   uint64_t granted_bytes_ = 0;     // Ever.
   uint64_t released_bytes_ = 0;    // Ever.
   int64_t read_ns_ = kNever;       // Inbounds::stands_still_since_ns().

@@ -124,12 +124,12 @@ void Responder::StopReading() {
   }
 }
 
-bool Responder::waits_only_for_peer() const {
+bool Responder::waits_only_for_peer(uint32_t answers_behind_peer) const {
+  uint32_t others = 0;
   for (const Slot& slot : slots_) {
-    if (slot.state != State::kFree && slot.state != State::kStopping && slot.state != State::kGranted)
-      return false;
+    others += slot.state != State::kFree && slot.state != State::kStopping && slot.state != State::kGranted;
   }
-  return in_flight_ != 0;
+  return in_flight_ != 0 && others == answers_behind_peer;
 }
 
 absl::Status Responder::RespondOtherwise(Slot& slot, Header header, OutgoingMessagePtr& response) {

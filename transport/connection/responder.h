@@ -58,8 +58,10 @@ class Responder final : Inbound::Owner {
   // posted READ has completed. Those that come later are refused when they come. May fail the connection.
   void StopReading();
   // What is in flight waits for the peer: READs that it has to answer, responses that it has to READ and
-  // release. False as well if nothing is in flight.
-  bool waits_only_for_peer() const;
+  // release, and `answers_behind_peer` that are ready. False as well if nothing is in flight.
+  bool waits_only_for_peer(uint32_t answers_behind_peer) const;
+  // See RequestHandler.
+  uint32_t answers_behind_peer() const { return handler_.answers_behind_peer(); }
   // Of those in flight: large responses that the peer has not released.
   uint32_t granted() const { return granted_; }
 

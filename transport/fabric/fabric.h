@@ -485,10 +485,12 @@ class QueuePair {
   // Valid from OnEstablished() on.
   virtual std::optional<uint64_t> answered_read_bytes() const { return std::nullopt; }
 
-  // How far large transfers have come, to be compared with an earlier look; valid from OnEstablished() on.
-  // `sent` grows when the peer's host acknowledges answers to the peer's READs, or pushes; `arrived` changes
-  // when bytes come for a READ of this side. Other traffic brings neither beyond where it has been. It takes
-  // a system call. All 0: the fabric sees nothing of it (verbs: the NICs do it all).
+  // How far large transfers have come, to be compared with earlier looks; valid from OnEstablished() on.
+  // `sent` exceeds all that it has been when the peer's host acknowledges a byte of an answer to the peer's
+  // READs, of a push, or of what this side has sent before one of these; `arrived` changes when bytes come
+  // for a READ of this side, or of a push that was taken. What is sent behind the last answer or push, and
+  // what comes besides, changes neither. It takes a system call. All 0: the fabric sees nothing of it (verbs:
+  // the NICs do it all).
   struct Progress {
     int64_t sent = 0;
     uint64_t arrived = 0;

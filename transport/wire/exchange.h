@@ -81,6 +81,11 @@ class RequestHandler {
   // The slot is busy until Respond(), which may be called in here.
   virtual void OnCancel(ExchangeId id, const absl::Status& why) = 0;
 
+  // Of the exchanges that this is to answer: those whose answer is ready, an error that goes out when the
+  // peer has acknowledged another one. Asked while the connection drains, and the peer of all of these is not
+  // waited for if it stands still.
+  virtual uint32_t answers_behind_peer() const { return 0; }
+
  protected:
   ~RequestHandler() = default;
 };

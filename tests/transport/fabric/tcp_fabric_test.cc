@@ -422,8 +422,9 @@ TEST_F(TcpFabricTest, NoAddressCannotBeConnectedTo) {
 // ---------------------------------------------------------------------------------------------------------
 
 // A peer that READs 16 MiB and does not read its socket, whose buffers take less.
-TEST_F(TcpFabricTest, WhatAPeerTakesOfAnAnswerIsProgressAndNothingElseIs) {
+TEST_F(TcpFabricTest, WhatAPeerTakesOfAnAnswerIsProgressAndWhatFollowsIsNot) {
   constexpr uint32_t kChunk = 1 << 20, kChunks = 16;
+  constexpr int64_t kWhole = int64_t{kChunks} * (kChunk + kChunk / kReadFragmentMax * sizeof(FrameHeader));
   Endpoint& b =
       world_.NewEndpoint(1, {.send_depth = 8, .receive_depth = 8, .read_depth = 16}, kChunk * kChunks);
   Stranger peer(world_);
@@ -439,12 +440,32 @@ TEST_F(TcpFabricTest, WhatAPeerTakesOfAnAnswerIsProgressAndNothingElseIs) {
   HAWSER_UNTIL(world_, b.qp().progress().sent > before);
   world_.PollSome();
   const int64_t full = b.qp().progress().sent;
-  EXPECT_LT(full, int64_t{kChunk} * kChunks) << "more than the buffers of sockets have";
+  EXPECT_LT(full, kWhole) << "more than the buffers of sockets have";
   HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent > full));
-  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent == int64_t{kChunk} * kChunks));
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent == kWhole));
   ASSERT_THAT(b.Send(1, b.At(0, 100)), IsOk());
   world_.PollSome();
-  EXPECT_LE(b.qp().progress().sent, int64_t{kChunk} * kChunks) << "something else was sent";
+  EXPECT_LE(b.qp().progress().sent, kWhole) << "something else was sent";
+}
+
+// The SENDs go before the answer, and take more than the buffers of the sockets.
+TEST_F(TcpFabricTest, WhatIsSentBeforeAnAnswerIsProgressAsWell) {
+  constexpr uint32_t kSend = 64 << 10, kSends = 256, kRead = 8;
+  constexpr int64_t kWhole = int64_t{kSends} * (sizeof(FrameHeader) + kSend) + sizeof(FrameHeader) + kRead;
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = kSends, .receive_depth = 8, .read_depth = 16}, kSend);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b);
+  const Granted all = b.Grant(b.At(0, kSend), QueuePair::Access::kRead);
+  for (uint32_t i = 0; i < kSends; ++i) ASSERT_THAT(b.Send(i, b.At(0, kSend), /*signaled=*/false), IsOk());
+  world_.PollSome();
+  EXPECT_LE(b.qp().progress().sent, 0) << "no answer is behind it";
+  peer.Say({.kind = FrameKind::kReadRequest, .length_bytes = kRead, .key = all.rkey, .address = all.address});
+  HAWSER_UNTIL(world_, b.qp().progress().sent > 0);
+  world_.PollSome();
+  const int64_t full = b.qp().progress().sent;
+  EXPECT_LT(full, kWhole);
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent > full));
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent == kWhole));
 }
 
 TEST_F(TcpFabricTest, EachPartOfAnAnswerThatArrivesIsProgress) {

@@ -482,6 +482,41 @@ TEST_F(PushingPeerTest, PushesOfAPeerThatHasGoneCanBeTaken) {
   }
 }
 
+// The peer does not read its socket, whose buffers take less.
+TEST_F(PushingPeerTest, WhatAPeerTakesOfAPushIsProgress) {
+  constexpr uint32_t kPushes = 128, kSend = 100;
+  constexpr int64_t kWhole = int64_t{kPushes} * (2 * sizeof(FrameHeader) + kSend + kPushBytesMax);
+  Endpoint& b = world_.NewEndpoint(1, {.send_depth = 2 * kPushes + 1, .receive_depth = 8, .read_depth = 16},
+                                   kPushBytesMax);
+  Stranger peer(world_);
+  peer.BecomePeerOf(b, kTakesPushes);
+  const Sge data = b.At(0, kPushBytesMax);
+  const Granted granted = b.Grant(data, QueuePair::Access::kRead);
+  for (uint32_t i = 0; i < kPushes; ++i) {
+    ASSERT_THAT(b.SendAndPush(i, b.At(0, kSend), data, granted), IsOk());
+  }
+  HAWSER_UNTIL(world_, b.qp().progress().sent > 0);
+  world_.PollSome();
+  const int64_t full = b.qp().progress().sent;
+  EXPECT_LT(full, kWhole) << "more than the buffers of sockets have";
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent > full));
+  HAWSER_UNTIL(world_, (peer.Listen(), b.qp().progress().sent == kWhole));
+  ASSERT_THAT(b.Send(kPushes, b.At(0, kSend)), IsOk());
+  world_.PollSome();
+  EXPECT_LE(b.qp().progress().sent, kWhole) << "something else was sent";
+}
+
+TEST_F(PushingPeerTest, EachPartOfAPushThatWasTakenIsProgress) {
+  peer_.Say(Look());
+  peer_.Say({.kind = FrameKind::kPush, .length_bytes = 60000, .key = 7, .address = 4096}, "the front of it");
+  ASSERT_TRUE(PollUntil([&] { return b_.TakePush(1, b_.At(1000, 60000), kPushed); }));
+  world_.PollSome(5);
+  const uint64_t arrived = b_.qp().progress().arrived;
+  peer_.Say("more of it");
+  HAWSER_UNTIL(world_, b_.qp().progress().arrived != arrived);
+  EXPECT_TRUE(b_.sends.empty()) << "not all of it has come";
+}
+
 TEST_F(PushingPeerTest, ASendSaysThatItsPushFollows) {
   const Granted granted = b_.Grant(b_.At(4096, 10), QueuePair::Access::kRead);
   ASSERT_THAT(b_.SendAndPush(1, b_.At(0, 4), b_.At(4096, 10), granted), IsOk());

@@ -134,9 +134,12 @@ class RecordingServer final : public RequestHandler {
     if (on_cancel) on_cancel(id);
   }
 
+  uint32_t answers_behind_peer() const override { return behind_peer; }
+
   std::function<void(Request)> answer;
   std::function<void(ExchangeId)> on_bad_request, on_cancel;
   uint64_t request_count = 0;
+  uint32_t behind_peer = 0;
   std::vector<Request> requests;
   std::vector<std::pair<ExchangeId, absl::Status>> bad_requests, cancelled;
 };

@@ -136,7 +136,11 @@ size_t HostilePeer::Turn() {
   for (size_t i = 0; i < count; ++i) {
     const fabric::Completion& completion = completions[i];
     // If this side caused the end, some fabrics report it only by a completion.
-    if (completion.status != fabric::CompletionStatus::kSuccess) ended_ = true;
+    if (completion.status != fabric::CompletionStatus::kSuccess) {
+      ended_ = true;
+    } else if (completion.opcode == fabric::Opcode::kRead) {
+      ++reads_;
+    }
     if (completion.wr_id == kSendId || completion.status != fabric::CompletionStatus::kSuccess) continue;
     uint8_t* const at = memory_ + completion.wr_id * kBuffer;
     received_.emplace_back(reinterpret_cast<const char*>(at), completion.byte_len);

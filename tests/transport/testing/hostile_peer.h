@@ -46,6 +46,8 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   void Push(const TableEntry& entry) { Post(fabric::Opcode::kPush, entry); }
   // READs what the other side has granted by `entry`, at most 16 MiB, into readable().
   void Read(const TableEntry& entry) { Post(fabric::Opcode::kRead, entry); }
+  // READs that have completed.
+  size_t reads() const { return reads_; }
   bool can_push() const { return queue_pair_->push_bytes_max() != 0; }
   uint8_t* readable();
   void Disconnect();
@@ -86,6 +88,7 @@ class HostilePeer final : fabric::ConnectionHandler, fabric::ListenHandler {
   std::string private_data_;
   std::vector<std::string> received_;
   size_t sends_ = 0;
+  size_t reads_ = 0;
 };
 
 }  // namespace hawser::transport

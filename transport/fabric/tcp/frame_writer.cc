@@ -37,6 +37,7 @@ FrameWriter::Result FrameWriter::WriteBatches(Stream& stream, bool with_answers,
     if (batch.empty()) return stream.has_unsent() ? Result::kBlocked : Result::kDone;
 
     const ssize_t sent = Send(stream, batch.segments(), batch.segment_count(), counters);
+    NoteWritten(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
     if (sent == static_cast<ssize_t>(batch.bytes())) {
       partial_sent_ = 0;
       written_bytes += sent;
@@ -55,7 +56,16 @@ FrameWriter::Result FrameWriter::Stopped(int error) {
   return Result::kBroken;
 }
 
+// The stream has taken so much of the batch.
+void FrameWriter::NoteWritten(size_t sent_bytes) {
+  if (batch_transfers_end_ != 0 && sent_bytes != 0) {
+    transfers_end_ = written_bytes_ + std::min(batch_transfers_end_, sent_bytes);
+  }
+  written_bytes_ += sent_bytes;
+}
+
 void FrameWriter::Fill(bool with_answers, SendBatch& batch) {
+  batch_transfers_end_ = 0;
   if (partial_sent_ > 0) AppendRest(batch);
   if (doorbell_rung_) return;  // What was copied comes next.
   const size_t rest = batch.frame_count();
@@ -103,7 +113,10 @@ void FrameWriter::AppendRequests(bool with_answers, SendBatch& batch) {
     send_queue_.MarkSent();
     // Small requests overtake the answers to READs. Pushes alternate with those answers: otherwise two peers
     // that push in reply to each other's pushes could delay the answers forever.
-    if (header.kind == FrameKind::kPush && with_answers) AppendAnswer(batch);
+    if (header.kind == FrameKind::kPush) {
+      batch_transfers_end_ = batch.bytes();
+      if (with_answers) AppendAnswer(batch);
+    }
   }
 }
 
@@ -120,6 +133,7 @@ bool FrameWriter::AppendAnswer(SendBatch& batch) {
   batch.AppendHeader(header);
   in_words ? batch.AppendWords(data, header.length_bytes) : batch.Append(data, header.length_bytes);
   batch.EndFrame();
+  batch_transfers_end_ = batch.bytes();
   receive_queue_.MarkFragmentSent();
   return true;
 }
@@ -178,6 +192,10 @@ void FrameWriter::AppendRest(SendBatch& batch) {
       break;
   }
   batch.EndFrame();
+  if (partial_owner_ == SendBatch::Owner::kReadAnswer ||
+      (partial_owner_ == SendBatch::Owner::kRequester && partial_header_.kind == FrameKind::kPush)) {
+    batch_transfers_end_ = batch.bytes();
+  }
 }
 
 // The socket took only the first `sent_bytes`. Finds the frame in which they end, and resets its owner's

@@ -76,6 +76,12 @@ class FrameWriter {
   }
   int error() const { return error_; }
 
+  // All bytes that the stream has taken from here, ever.
+  uint64_t written_bytes() const { return written_bytes_; }
+  // How many of them end with the last byte of an answer to a READ or an atomic, or of a push. 0: there was
+  // none.
+  uint64_t transfers_end() const { return transfers_end_; }
+
  private:
   // What was copied is to be sent, and no frame is on the wire in part.
   bool copied_is_next() const { return doorbell_rung_ && partial_sent_ == 0; }
@@ -86,6 +92,7 @@ class FrameWriter {
   [[gnu::noinline]] Result WriteBatches(Stream& stream, bool with_answers, SendBatch& batch,
                                         InlineFramesStock& stock, TcpFabricCounters* counters);
   void Fill(bool with_answers, SendBatch& batch);
+  void NoteWritten(size_t sent_bytes);
   void AppendRest(SendBatch& batch);
   void AppendRequests(bool with_answers, SendBatch& batch);
   bool AppendAnswer(SendBatch& batch);
@@ -96,6 +103,10 @@ class FrameWriter {
   TcpSendQueue& send_queue_;
   TcpReceiveQueue& receive_queue_;
   int error_ = 0;
+  uint64_t written_bytes_ = 0;
+  uint64_t transfers_end_ = 0;
+  // The same in the batch that was filled last.
+  size_t batch_transfers_end_ = 0;
 
   // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.
   uint32_t partial_sent_ = 0;
@@ -123,6 +134,7 @@ class FrameWriter {
   iovec segment = {unsent.data(), unsent.size()};
   const ssize_t sent = Send(stream, &segment, 1, counters);
   if (sent < 0) return false;
+  written_bytes_ += static_cast<size_t>(sent);
   inline_->Advance(static_cast<size_t>(sent));
   if (!inline_->empty()) {
     errno = EAGAIN;

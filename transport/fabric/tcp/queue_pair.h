@@ -57,11 +57,7 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   std::optional<uint64_t> answered_read_bytes() const override {
     return traffic_.receive_queue().answered_bytes();
   }
-  Progress progress() const override {
-    return {.sent = static_cast<int64_t>(traffic_.receive_queue().answered_bytes()) -
-                    static_cast<int64_t>(traffic_.stream().UnacknowledgedBytes()),
-            .arrived = traffic_.send_queue().read_position()};
-  }
+  Progress progress() const override { return traffic_.progress(); }
   bool TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) override;
   bool offers_push() const override { return traffic_.offers_push(); }
   void Disconnect() override;

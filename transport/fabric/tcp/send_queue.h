@@ -117,6 +117,12 @@ class TcpSendQueue {
     const Request& request = requests_[sent_];
     return IsAnswered(request.opcode) && reads_sent_ - reads_answered_ == read_depth_ ? nullptr : &request;
   }
+  // A push was posted, and is not on the wire, or only in part. It looks at all that wait.
+  bool HasPushToSend() const {
+    uint32_t next = sent_;
+    while (next != posted_ && requests_[next].opcode != Opcode::kPush) ++next;
+    return next != posted_;
+  }
   // The request at sent(), of which a part is on the wire.
   const Request& Sending() const { return requests_[sent_]; }
   void MarkSent() {

@@ -82,11 +82,12 @@ class Stream {
     return is_open() && recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
   }
 
-  // Bytes that the socket has taken, and that the peer's host has not acknowledged.
+  // Bytes that Send() has taken, and that the peer's host has not acknowledged. With TLS they are counted as
+  // they are encrypted. Those of a record that TLS in the kernel keeps are not counted.
   size_t UnacknowledgedBytes() const {
     int bytes = 0;
-    return is_open() && ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes)
-                                                                                 : 0;
+    if (!is_open() || ioctl(socket_.get(), SIOCOUTQ, &bytes) != 0 || bytes < 0) return 0;
+    return static_cast<size_t>(bytes) + (tls_ != nullptr ? tls_->unsent_bytes() : 0);
   }
 
   // sendmsg(2), not blocking. What it has taken can still be unsent.

@@ -1,6 +1,7 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_TCP_TRAFFIC_H_
 #define HAWSER_TRANSPORT_FABRIC_TCP_TRAFFIC_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -48,6 +49,15 @@ class TcpTraffic {
   bool takes_atomics() const { return reader_.takes_atomics(); }
   bool IsReceiving() const { return reader_.IsReceiving(); }
   bool offers_push() const { return reader_.offered_push() != nullptr; }
+  // See QueuePair. What follows the last answer or push does not count, however much of it is acknowledged.
+  // While one waits, all that is on the wire is before it.
+  QueuePair::Progress progress() const {
+    const auto written = static_cast<int64_t>(writer_.written_bytes());
+    const bool waits = receive_queue_.has_answer() || send_queue_.HasPushToSend();
+    const int64_t end = waits ? written : static_cast<int64_t>(writer_.transfers_end());
+    return {.sent = std::min(written - static_cast<int64_t>(stream_.UnacknowledgedBytes()), end),
+            .arrived = send_queue_.read_position() - reader_.rest_of_taken_push()};
+  }
 
   // Frames pass from here on: both greetings are exchanged, and these were agreed.
   void Start(uint32_t read_depth, uint8_t flags, absl::string_view private_data);
