@@ -69,8 +69,7 @@ class FrameReader {
   bool is_taking_push() const {
     return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr && pushes_.empty();
   }
-  // How many.
-  uint32_t rest_of_taken_push() const { return is_taking_push() ? payload_missing_ : 0; }
+  uint32_t rest_of_taken_push() const { return is_taking_push() ? payload_missing_ : 0; }  // How many.
 
   // The last Read() left the stream empty.
   bool emptied() const { return emptied_; }

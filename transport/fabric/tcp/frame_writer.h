@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -76,11 +77,15 @@ class FrameWriter {
   }
   int error() const { return error_; }
 
-  // All bytes that the stream has taken from here, ever.
-  uint64_t written_bytes() const { return written_bytes_; }
-  // How many of them end with the last byte of an answer to a READ or an atomic, or of a push. 0: there was
-  // none.
-  uint64_t transfers_end() const { return transfers_end_; }
+  // See QueuePair::Progress::sent. `unacknowledged`: bytes that the stream has taken, and the peer's host has
+  // not acknowledged. What follows the last answer or push does not count, however much of it is
+  // acknowledged. While one waits, all that is on the wire is before it.
+  int64_t AcknowledgedOfTransfers(size_t unacknowledged) const {
+    const bool waits = receive_queue_.has_answer() || send_queue_.HasPushToSend();
+    const auto written = static_cast<int64_t>(written_bytes_);
+    return std::min(written - static_cast<int64_t>(unacknowledged),
+                    waits ? written : static_cast<int64_t>(transfers_end_));
+  }
 
  private:
   // What was copied is to be sent, and no frame is on the wire in part.
@@ -103,10 +108,11 @@ class FrameWriter {
   TcpSendQueue& send_queue_;
   TcpReceiveQueue& receive_queue_;
   int error_ = 0;
-  uint64_t written_bytes_ = 0;
+  uint64_t written_bytes_ = 0;  // All that the stream has taken from here, ever.
+  // How many of them end with the last byte of an answer to a READ or an atomic, or of a push. 0: there was
+  // none.
   uint64_t transfers_end_ = 0;
-  // The same in the batch that was filled last.
-  size_t batch_transfers_end_ = 0;
+  size_t batch_transfers_end_ = 0;  // The same in the batch that was filled last.
 
   // The frame whose first partial_sent_ bytes, if any, are on the wire. Its owner's cursor stands at it.
   uint32_t partial_sent_ = 0;

@@ -1,7 +1,6 @@
 #ifndef HAWSER_TRANSPORT_FABRIC_TCP_TRAFFIC_H_
 #define HAWSER_TRANSPORT_FABRIC_TCP_TRAFFIC_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -49,13 +48,9 @@ class TcpTraffic {
   bool takes_atomics() const { return reader_.takes_atomics(); }
   bool IsReceiving() const { return reader_.IsReceiving(); }
   bool offers_push() const { return reader_.offered_push() != nullptr; }
-  // See QueuePair. What follows the last answer or push does not count, however much of it is acknowledged.
-  // While one waits, all that is on the wire is before it.
+  // See QueuePair.
   QueuePair::Progress progress() const {
-    const auto written = static_cast<int64_t>(writer_.written_bytes());
-    const bool waits = receive_queue_.has_answer() || send_queue_.HasPushToSend();
-    const int64_t end = waits ? written : static_cast<int64_t>(writer_.transfers_end());
-    return {.sent = std::min(written - static_cast<int64_t>(stream_.UnacknowledgedBytes()), end),
+    return {.sent = writer_.AcknowledgedOfTransfers(stream_.UnacknowledgedBytes()),
             .arrived = send_queue_.read_position() - reader_.rest_of_taken_push()};
   }
 
