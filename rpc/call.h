@@ -51,7 +51,9 @@ inline CallHandle NewCall(const std::shared_ptr<Channel>& channel, const Method&
 // broken server can send a malformed message: the accessors then throw kj::Exception, as Cap'n Proto's do. A
 // client that does not trust its server reads inside Read(), which makes that a Status. When the Reply ends,
 // the memory that its Readers refer to is reused for another call; so is a handler's request when its call
-// ends. A debug build then overwrites that memory, and AddressSanitizer reports each use.
+// ends. A debug build then overwrites that memory, and AddressSanitizer reports each use. After a move, or
+// Keep(), it has nothing: every member but the destructor and an assignment is a CHECK then. Readers that
+// were taken before are valid as long as the memory.
 template <typename Results>
 class Reply {
  public:
@@ -60,14 +62,14 @@ class Reply {
 
   // A Reader is valid as long as this object, so a temporary Reply has no accessors:
   // (*call.Send().Wait())->getData() does not compile.
-  const typename Results::Reader* operator->() const& { return &reader_; }
-  const typename Results::Reader& operator*() const& { return reader_; }
+  const typename Results::Reader* operator->() const& { return &reader(); }
+  const typename Results::Reader& operator*() const& { return reader(); }
   const typename Results::Reader* operator->() const&& = delete;
   const typename Results::Reader& operator*() const&& = delete;
 
   // What the handler sent along; valid as long as this object, or what Keep() returned.
   MetadataView metadata() const& ABSL_ATTRIBUTE_LIFETIME_BOUND {
-    return internal::MetadataOfResponse(*message_);
+    return internal::MetadataOfResponse(message());
   }
   MetadataView metadata() const&& = delete;
 
@@ -77,7 +79,7 @@ class Reply {
   // to a multiple of 8 bytes; of several the longest that fits lands. The Readers refer to it there: it stays
   // as it is until they are not used any more. If the processor does not see the memory, a Reader that leads
   // there throws, as of a malformed message.
-  absl::Span<const uint8_t> landed() const { return message_->landed(); }
+  absl::Span<const uint8_t> landed() const { return message().landed(); }
 
   // `value`, a Data or the bytes of a Text that the Readers gave, in the memory of Call::ReceiveInto(): where
   // it lies there, if it has landed; otherwise a copy of it, at the beginning of that memory.
@@ -85,27 +87,44 @@ class Reply {
   // OutOfRange: it is longer than that memory. FailedPrecondition: something else has landed there; the
   // processor must not write there; the call has no ReceiveInto().
   absl::StatusOr<absl::Span<uint8_t>> Land(capnp::Data::Reader value) const {
-    return internal::Land(*message_, value);
+    return internal::Land(message(), value);
   }
 
   // OK; DataLoss with what was malformed; ResourceExhausted with the limit of ReadLimits that was met.
   template <typename Function>
   absl::Status Read(Function&& function) const {
-    return internal::CatchMalformed([&] { function(reader_); });
+    const typename Results::Reader& results = reader();
+    return internal::CatchMalformed([&] { function(results); });
   }
 
   // Keeps the memory of a reply whose Readers outlive this object: memory_bytes() of it.
-  std::shared_ptr<const void> Keep() && { return std::shared_ptr<const void>(std::move(message_)); }
+  std::shared_ptr<const void> Keep() && {
+    CheckFull();
+    return std::shared_ptr<const void>(std::move(message_));
+  }
 
   // Bytes of memory that Keep() keeps, without what has landed: a reply of up to 512 bytes with its header is
   // copied to some 1 KiB of the heap. A larger one keeps registered memory: a receive buffer (4 KiB by
   // default) or, if it did not fit that, the buffer that it was READ into. The limit of the pool bounds
   // registered memory only, so a program that keeps many small replies counts this against a limit of its
   // own.
-  uint64_t memory_bytes() const { return message_->memory_bytes(); }
+  uint64_t memory_bytes() const { return message().memory_bytes(); }
 
  private:
-  transport::IncomingMessagePtr message_;
+  void CheckFull() const {
+    if (message_ == nullptr) [[unlikely]]
+      internal::Misused("a Reply was used that was moved from, or whose memory Keep() has taken", nullptr);
+  }
+  const transport::IncomingMessage& message() const {
+    CheckFull();
+    return *message_;
+  }
+  const typename Results::Reader& reader() const {
+    CheckFull();
+    return reader_;
+  }
+
+  transport::IncomingMessagePtr message_;  // Null: it was moved from, or Keep() has taken it.
   typename Results::Reader reader_;
 };
 

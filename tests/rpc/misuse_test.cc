@@ -57,6 +57,38 @@ TEST_F(MisuseDeathTest, AResultIsTakenOnce) {
   EXPECT_DEATH(pending.Then([](auto) {}), kTaken);
 }
 
+// All that a Reply has is the reply, which is elsewhere then.
+void ExpectToBeEmpty(Reply<probe::Probe::ActResults>& reply) {
+  constexpr char kEmpty[] = "a Reply was used that was moved from, or whose memory Keep\\(\\) has taken";
+  EXPECT_DEATH(reply->getNumber(), kEmpty);
+  EXPECT_DEATH((*reply).getNumber(), kEmpty);
+  EXPECT_DEATH((void)reply.metadata(), kEmpty);
+  EXPECT_DEATH((void)reply.landed(), kEmpty);
+  EXPECT_DEATH((void)reply.Land({}), kEmpty);
+  EXPECT_DEATH((void)reply.Read([](probe::Probe::ActResults::Reader) {}), kEmpty);
+  EXPECT_DEATH((void)reply.memory_bytes(), kEmpty);
+  EXPECT_DEATH((void)std::move(reply).Keep(), kEmpty);
+}
+
+TEST_F(MisuseDeathTest, AReplyThatWasMovedFromHasNothing) {
+  absl::StatusOr<Reply<probe::Probe::ActResults>> reply = SendAct(channel_, 7).Wait();
+  ASSERT_THAT(reply, IsOk());
+  Reply<probe::Probe::ActResults> moved = *std::move(reply);
+  ExpectToBeEmpty(*reply);
+  *reply = std::move(moved);
+  EXPECT_EQ((*reply)->getNumber(), 7u);
+  ExpectToBeEmpty(moved);
+}
+
+TEST_F(MisuseDeathTest, AReplyWhoseMemoryIsKeptHasNothing) {
+  absl::StatusOr<Reply<probe::Probe::ActResults>> reply = SendAct(channel_, 7).Wait();
+  ASSERT_THAT(reply, IsOk());
+  const probe::Probe::ActResults::Reader results = **reply;
+  const std::shared_ptr<const void> kept = std::move(*reply).Keep();
+  EXPECT_EQ(results.getNumber(), 7u);
+  ExpectToBeEmpty(*reply);
+}
+
 TEST_F(MisuseDeathTest, AResultThatACallbackTakesIsNotWaitedFor) {
   auto pending = SendAct(channel_, 1);
   pending.Then([](auto) {});
