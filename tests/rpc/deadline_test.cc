@@ -87,6 +87,76 @@ TEST(DeadlineTest, WithoutOneTheChannelsDefaultCounts) {
 }
 
 // Only the callback moves the clock, so the call must not expire.
+// On the wire 71 minutes fit. A shorter time than the caller's would end the call before its caller gives up.
+TEST(DeadlineTest, OneThatIsTooFarAwayDoesNotTravelAndNorDoesNone) {
+  TestServer back;
+  Box<absl::Duration> seen;
+  back.probe.on_act = [&](ServerContext& context, uint64_t) {
+    seen.Put(context.TimeRemaining());
+    return absl::OkStatus();
+  };
+  // Of no use to calls of For(), which have the time of the handler's call.
+  const auto to_back = back.Connect({.default_timeout = absl::Seconds(30)});
+  TestServer front;
+  front.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    seen.Put(context.TimeRemaining());
+    SendAct(to_back, number, CallOptions::For(context))
+        .Then([call = context.Defer()](const auto& reply) mutable { call.Finish(reply.status()); });
+    return absl::OkStatus();
+  };
+  const auto endless = front.Connect({.default_timeout = absl::InfiniteDuration()});
+  EXPECT_THAT(SendAct(endless, 1).Wait(), IsOk());
+  EXPECT_EQ(seen.Take(), absl::InfiniteDuration());
+  EXPECT_EQ(seen.Take(), absl::InfiniteDuration()) << "behind it";
+
+  EXPECT_THAT(SendAct(endless, 1, {.timeout = absl::Minutes(72)}).Wait(), IsOk());
+  EXPECT_EQ(seen.Take(), absl::InfiniteDuration());
+  EXPECT_EQ(seen.Take(), absl::InfiniteDuration()) << "behind it";
+
+  EXPECT_THAT(SendAct(endless, 1, {.timeout = absl::Minutes(71)}).Wait(), IsOk());
+  const absl::Duration there = seen.Take();
+  EXPECT_GT(there, absl::Minutes(70));
+  EXPECT_LE(there, absl::Minutes(71));
+  const absl::Duration behind = seen.Take();
+  EXPECT_GT(behind, absl::Minutes(70));
+  EXPECT_LE(behind, absl::Minutes(71));
+}
+
+TEST(DeadlineTest, ACallOfAnEndlessOneMayHaveItsOwnTimeout) {
+  TestServer server;
+  Box<absl::Duration> seen;
+  const auto channel = server.Connect({.default_timeout = absl::InfiniteDuration()});
+  server.probe.on_act = [&](ServerContext& context, uint64_t number) {
+    seen.Put(context.TimeRemaining());
+    if (number == 0) return absl::OkStatus();
+    CallOptions options = CallOptions::For(context);
+    options.timeout = kLong;
+    SendAct(channel, 0, options).Then([call = context.Defer()](const auto& reply) mutable {
+      call.Finish(reply.status());
+    });
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  EXPECT_EQ(seen.Take(), absl::InfiniteDuration());
+  EXPECT_LE(seen.Take(), kLong);
+}
+
+// The server does not know the deadline, so the caller says when it has passed.
+TEST(DeadlineTest, TheHandlerHearsOfOneThatDidNotTravel) {
+  ClockedRuntime clients;
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect({.runtime = clients.get()});
+  auto call = SendAct(channel, 1, {.timeout = absl::Minutes(72)});
+  DeferredCall deferred = server.held.Take();
+  EXPECT_EQ(deferred.context().TimeRemaining(), absl::InfiniteDuration());
+  Box<bool> heard;
+  deferred.context().OnCancel([&] { heard.Put(true); });
+  clients.Pass(absl::Minutes(72));
+  EXPECT_THAT(call.Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(heard.Take());
+}
+
 TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
   TestServer server;
   transport::TestClock clock;
