@@ -13,7 +13,6 @@
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/no_channel.h"
-#include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser {
@@ -170,15 +169,7 @@ capnp::Orphan<capnp::Data> ServerContext::Attach(capnp::Data::Reader bytes,
 }
 
 DeferredCall::~DeferredCall() {
-  if (context_ == nullptr) return;
-  const absl::Status status = absl::InternalError(absl::StrCat(
-      "the handler of ", context_->method().name, " destroyed its DeferredCall without Finish()"));
-  if (!context_->cancelled()) {
-    transport::PeerLog::Process().Line(LogSeverity::kError, context_->method().name,
-                                       absl::StrCat(absl::string_view(status.message()), "; call ",
-                                                    context_->call_id(), " of ", context_->peer_address()));
-  }
-  Finish(status);
+  if (context_ != nullptr) context_->call_->DropDeferred();
 }
 
 void DeferredCall::CheckFull() const {

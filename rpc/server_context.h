@@ -137,8 +137,9 @@ class ServerContext {
   // Channel::OnClosed() notifies when the client is gone.
   std::shared_ptr<Channel> peer() const;
 
-  // Answers later: an OK that the handler returns is ignored. Request and reply stay valid until the
-  // DeferredCall has finished. A second Defer() is a CHECK.
+  // Answers later: an OK that the handler returns is ignored. An error that it returns is the answer, unless
+  // the DeferredCall has finished before. Request and reply stay valid until the DeferredCall has finished. A
+  // second Defer() is a CHECK.
   DeferredCall Defer();
 
   // Keeps a value of the request, for a store: where the NIC put it if that holds little more than the value,
@@ -224,7 +225,9 @@ class ServerContext {
   transport::OutgoingMessagePtr reply_;
 };
 
-// The duty to answer one call, and the right to. Move-only; destroyed unanswered it answers Internal.
+// The duty to answer one call, and the right to. Move-only; destroyed unanswered it answers Internal. If its
+// handler has not returned then, the answer waits for that, and an error that the handler returns or throws
+// is the answer.
 // Thread:   any, one at a time.
 class [[nodiscard]] DeferredCall {
  public:

@@ -115,6 +115,7 @@ void ServerCall::ResetMore() {
   began_ns_.store(0, std::memory_order_relaxed);
   returned_ns_.store(0, std::memory_order_relaxed);
   answered_.store(false, std::memory_order_relaxed);
+  half_over_.store(false, std::memory_order_relaxed);
   stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
   refs_.store(1, std::memory_order_relaxed);
   cancel_.Reset();
@@ -188,6 +189,7 @@ void ServerCall::HandlerHasDeferred(absl::Status status) {
   returned_ns_.store(now_ns, std::memory_order_relaxed);
   stage_.store(HandlerStage::kDeferred, std::memory_order_relaxed);
   if (!status.ok()) FinishOnce(std::move(status), /*by_handler=*/true);
+  if (half_over_.exchange(true, std::memory_order_acq_rel)) FinishDropped();
   Unref();
 }
 
@@ -223,6 +225,22 @@ void ServerCall::Defer() {
 void ServerCall::FinishDeferred(absl::Status status) {
   FinishOnce(std::move(status), /*by_handler=*/false);
   Unref();
+}
+
+void ServerCall::DropDeferred() {
+  if (half_over_.exchange(true, std::memory_order_acq_rel)) FinishDropped();
+  Unref();
+}
+
+void ServerCall::FinishDropped() {
+  if (answered_.load(std::memory_order_acquire)) return;
+  const absl::Status status = absl::InternalError(
+      absl::StrCat("the handler of ", method().name, " destroyed its DeferredCall without Finish()"));
+  if (!cancelled()) {
+    transport::PeerLog::Process().Line(LogSeverity::kError, method().name,
+                                       absl::StrCat(absl::string_view(status.message()), "; ", Name()));
+  }
+  FinishOnce(status, /*by_handler=*/false);
 }
 
 // A handler that defers and also returns an error answers twice; the first answer counts.

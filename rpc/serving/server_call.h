@@ -146,6 +146,8 @@ class ServerCall {
   void Defer();
   std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);
+  // Its DeferredCall is destroyed without Finish(). If the handler has not returned, its error is the answer.
+  void DropDeferred();
   // The scope of the calls that the handler makes to answer this one.
   std::shared_ptr<CancelScope> Scope();
   ServingConnection& connection() { return connection_; }
@@ -182,6 +184,8 @@ class ServerCall {
   // On the poller.
   void FinishHere(const absl::Status& status);
   void FinishOnce(absl::Status status, bool by_handler);
+  // The handler has returned, and its DeferredCall is destroyed. Answers, if neither has.
+  void FinishDropped();
   void RunAnswer();
   void RunRecycle();
   void RunCancelSoon();
@@ -208,6 +212,8 @@ class ServerCall {
   bool is_traced_ = false;  // The request came with a trace.
   // Here, as small as they are, so that there is no hole before cancel_, which is aligned to 16 bytes.
   std::atomic<bool> answered_{false};
+  // The handler has returned after Defer(), or its DeferredCall was destroyed without Finish().
+  std::atomic<bool> half_over_{false};
   std::atomic<HandlerStage> stage_{HandlerStage::kRunning};
   absl::Status status_;    // The answer's, on the way to the poller.
   bool deferred_ = false;  // Used on the handler's thread.

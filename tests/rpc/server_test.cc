@@ -9,12 +9,15 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "hawser/observe/snapshot.capnp.h"
+#include "hawser/rpc/executor.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/runtime.h"
 #include "tests/rpc/probe.h"
@@ -339,6 +342,7 @@ TEST(MethodTableTest, NamesAFewInterfacesAndCountsTheRest) {
 }
 
 // ---- Handlers
+};
 
 TEST(ServerTest, HandlersRunOnTheExecutor) {
   Box<absl::AnyInvocable<void()>> jobs;
@@ -407,6 +411,51 @@ TEST(ServerTest, AHandlerThatDefersAndFailsAnswersOnce) {
   server.held.Take().Finish();
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
   server.held.Take().Finish();
+}
+
+// On the poller and on the executor, where the two meet in any order.
+TEST(ServerTest, AnErrorOfAHandlerThatHasDroppedItsDeferredCallIsTheAnswer) {
+  const auto executor = Executor::Create({.threads = 1});
+  ASSERT_THAT(executor.status(), IsOk());
+  for (const bool has_executor : {false, true}) {
+    ServerOptions options;
+    if (has_executor) options.executor = (*executor)->ForHandlers();
+    TestServer server(std::move(options));
+    const auto channel = server.Connect();
+    server.probe.on_act = [](ServerContext& context, uint64_t) {
+      const DeferredCall dropped = context.Defer();
+      return absl::ResourceExhaustedError("the queue is full");
+    };
+    absl::Status status = SendAct(channel, 1).Wait().status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+    EXPECT_EQ(status.message(), "the queue is full");
+
+    server.probe.on_act = [](ServerContext& context, uint64_t) -> absl::Status {
+      const DeferredCall dropped = context.Defer();
+      throw std::runtime_error("on purpose");
+    };
+    status = SendAct(channel, 1).Wait().status();
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kInternal));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("threw"));
+
+    server.probe.on_act = [](ServerContext& context, uint64_t) {
+      context.Defer().Finish(absl::AbortedError("first"));
+      return absl::ResourceExhaustedError("the queue is full");
+    };
+    EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
+  }
+}
+
+// Another thread drops the call while its handler runs.
+TEST(ServerTest, ADeferredCallThatIsDroppedEarlyAnswersOnceItsHandlerHasReturned) {
+  TestServer server;
+  server.probe.on_act = [](ServerContext& context, uint64_t number) {
+    std::thread([call = context.Defer()] {}).join();
+    return number == 0 ? absl::OkStatus() : absl::AbortedError("the handler's");
+  };
+  const auto channel = server.Connect();
+  EXPECT_THAT(SendAct(channel, 0).Wait().status(), HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
 }
 
 TEST(ServerTest, AKeptRequestStaysReadable) {
