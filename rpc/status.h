@@ -21,7 +21,9 @@
 namespace hawser {
 
 // Whether the server may have run a call that failed. False: it has not, so the call can be repeated whatever
-// its method does. Also true for a status that is not from a call.
+// its method does: it was not sent, or the server says that it has refused it: it shuts down, its executor
+// has dropped the handler, the request found no memory, or too many handlers run without a caller. Also true
+// for a status that is not from a call.
 bool WasSent(const absl::Status& status);
 
 namespace internal {

@@ -40,7 +40,8 @@ absl::Status CallErrors::NotSent(absl::Status why) {
   return why;
 }
 
-absl::Status CallErrors::InResponse(transport::IncomingMessage& response, bool& not_run) const {
+absl::Status CallErrors::InResponse(transport::IncomingMessage& response, bool sent_before,
+                                    bool& not_run) const {
   const absl::StatusOr<ResponseEnvelope> envelope = DecodeResponseEnvelope(response.envelope());
   if (!envelope.ok()) return Error(envelope.status().code(), envelope.status().message());
   const absl::StatusOr<MetadataView> metadata = MetadataIn(response, envelope->metadata_segment);
@@ -50,7 +51,8 @@ absl::Status CallErrors::InResponse(transport::IncomingMessage& response, bool& 
   absl::Status error = DecodeStatus(envelope->code, response);
   if (not_run) return error;
   SetMetadata(error, *metadata);
-  return NameUnserved(std::move(error), method, peer_address);
+  error = NameUnserved(std::move(error), method, peer_address);
+  return envelope->refused && !sent_before ? NotSent(std::move(error)) : error;
 }
 
 std::string CallErrors::Describe() const { return absl::StrCat("a call of ", method, " to ", peer_address); }

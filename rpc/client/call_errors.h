@@ -26,7 +26,8 @@ struct CallErrors {
   static absl::Status NotSent(absl::Status why);
 
   // That in a response, which may be malformed; OK: there is none. Sets `not_run` if the server says that.
-  absl::Status InResponse(transport::IncomingMessage& response, bool& not_run) const;
+  // If it says that the server refused the call, and no other may have run it, WasSent() of it is false.
+  absl::Status InResponse(transport::IncomingMessage& response, bool sent_before, bool& not_run) const;
 
   // "a call of METHOD to PEER"
   std::string Describe() const;

@@ -305,7 +305,7 @@ void UntypedCall::OnOtherResult(absl::StatusOr<transport::IncomingMessagePtr>&& 
 
 void UntypedCall::OnOtherResponse(transport::Connection& connection, transport::IncomingMessagePtr response) {
   bool not_run = false;
-  absl::Status error = errors().InResponse(*response, not_run);
+  absl::Status error = errors().InResponse(*response, /*sent_before=*/resends_ > 0, not_run);
   if (error.ok()) return End(std::move(response));
   if (not_run) return OnCallNotRun(connection, std::move(error));
   End(std::move(error));

@@ -62,7 +62,7 @@ void ErrorSender::OnClosed() {
   poller_.timers().Cancel(owed_timer_);
 }
 
-void ErrorSender::Send(transport::ExchangeId id, const absl::Status& status, bool not_run,
+void ErrorSender::Send(transport::ExchangeId id, const absl::Status& status, Handler handler,
                        const Metadata* metadata) {
   poller_.AssertHeld();
   // At the pool's limit each error would take a buffer that a receive ring waits for, and no answer is sent
@@ -73,7 +73,7 @@ void ErrorSender::Send(transport::ExchangeId id, const absl::Status& status, boo
     for (int form = 0; form < 3; ++form) {
       sent =
           SendIn(poller_.messages().NewOutgoing(), id, form < 2 ? status : Shortened(status, kShortMessage),
-                 not_run, form < 1 ? metadata : nullptr);
+                 handler, form < 1 ? metadata : nullptr);
       if (sent.ok() || connection_ == nullptr) return;
     }
     if (!absl::IsResourceExhausted(sent)) {
@@ -83,15 +83,16 @@ void ErrorSender::Send(transport::ExchangeId id, const absl::Status& status, boo
                        absl::string_view(sent.message()))));
     }
   }
-  owed_.push_back({id, Shortened(status, kShortMessage), not_run});
+  owed_.push_back({id, Shortened(status, kShortMessage), handler});
   SendOwedOrWait();
 }
 
 absl::Status ErrorSender::SendIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
-                                 const absl::Status& status, bool not_run, const Metadata* metadata) {
+                                 const absl::Status& status, Handler handler, const Metadata* metadata) {
   EncodeStatus(status, *message);
   const uint16_t segment = metadata == nullptr ? 0 : AddMetadata(*metadata, *message);
-  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), not_run, segment}));
+  message->SetEnvelope(Encode(
+      ResponseEnvelope{status.code(), handler == Handler::kNotRun, segment, handler == Handler::kRefused}));
   return message->status().ok() ? connection_->Respond(id, message) : message->status();
 }
 
@@ -101,7 +102,7 @@ bool ErrorSender::SendOwed(transport::Shortage& why) {
     const Owed next = owed_.front();  // A copy: to respond may close the connection, and clear owed_.
     transport::OutgoingMessagePtr message = poller_.messages().NewReserved();
     message->Own(ReserveUse::Start(reserve_use_));
-    absl::Status sent = SendIn(std::move(message), next.id, next.status, next.not_run);
+    absl::Status sent = SendIn(std::move(message), next.id, next.status, next.handler);
     if (connection_ == nullptr) return true;
     if (absl::IsResourceExhausted(sent)) {
       poller_.timers().Cancel(owed_timer_);  // The destruction of the unsent message has set it.

@@ -36,9 +36,15 @@ class ErrorSender final : transport::MemoryQueue::Waiter {
   // The connection is closed. Forgets what it owes.
   void OnClosed();
 
-  // Answers the exchange `id` with `status`; `not_run`: its handler was not called. `metadata`: nullptr:
-  // none. Left out if it cannot be sent.
-  void Send(transport::ExchangeId id, const absl::Status& status, bool not_run,
+  // What an error says of the handler.
+  enum class Handler : uint8_t {
+    kUnsaid,   // It may have run, or no server would run it.
+    kRefused,  // It was not called; that of another server, or a later one, may be.
+    kNotRun,   // It was not called, and the connection goes away: the caller may send the call again.
+  };
+  // Answers the exchange `id` with `status`. `metadata`: nullptr: none, as always if the handler was not
+  // called. Left out if it cannot be sent.
+  void Send(transport::ExchangeId id, const absl::Status& status, Handler handler,
             const Metadata* metadata = nullptr);
   // Errors that have found no memory, and wait until the peer acknowledges the one that is in the reserve.
   // Those that wait for the reserve do not count.
@@ -49,13 +55,13 @@ class ErrorSender final : transport::MemoryQueue::Waiter {
   struct Owed {
     transport::ExchangeId id;
     absl::Status status;
-    bool not_run;
+    Handler handler;
   };
   class ReserveUse;
 
   // Sends an error in `message`. ResourceExhausted: there was no memory for it.
   absl::Status SendIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
-                      const absl::Status& status, bool not_run, const Metadata* metadata = nullptr);
+                      const absl::Status& status, Handler handler, const Metadata* metadata = nullptr);
   // Sends what it owes, as far as there is memory now. False: some still wait, for `why`.
   bool SendOwed(transport::Shortage& why);
   // Sends what is owed, or waits for memory.

@@ -26,7 +26,7 @@ class ServerCall::Ticket {
     transport::PeerLog::Process().Line(
         LogSeverity::kWarning, call_->method().name,
         absl::StrCat(absl::string_view(status.message()), " for ", call_->Name()));
-    call_->Finish(status);
+    call_->Finish(call_->Refused(status));
   }
   void operator()() {
     ServerCall* const call = std::exchange(call_, nullptr);
@@ -35,9 +35,10 @@ class ServerCall::Ticket {
       // The server's shutdown waits for this scope, not for what follows.
       const HandlerGate::Entry inside(call->connection_.serving().handlers);
       if (!inside) {
-        status = absl::UnavailableError("the server has ended");
+        status = call->Refused(absl::UnavailableError("the server has ended"));
       } else if (call->cancel_.cancelled()) {
-        status = absl::CancelledError("the caller stopped waiting before the executor ran the handler");
+        status = call->Refused(
+            absl::CancelledError("the caller stopped waiting before the executor ran the handler"));
       } else {
         call->began_ns_.store(call->connection_.poller().environment().NowNs(), std::memory_order_relaxed);
         call->stage_.store(HandlerStage::kRunning, std::memory_order_relaxed);
@@ -111,7 +112,7 @@ void ServerCall::ResetMore() {
   reply_metadata_.reset();
   trace_.reset();
   if (!status_.ok()) status_ = absl::OkStatus();
-  deferred_ = abandoned_ = errs_after_defer_ = is_traced_ = has_more_ = false;
+  deferred_ = abandoned_ = errs_after_defer_ = was_refused_ = is_traced_ = has_more_ = false;
   began_ns_.store(0, std::memory_order_relaxed);
   returned_ns_.store(0, std::memory_order_relaxed);
   answered_.store(false, std::memory_order_relaxed);
@@ -132,7 +133,7 @@ absl::Status ServerCall::CallEnclosedHandler() {
   NoteMore();
   const Serving& serving = connection_.serving();
   CallbackGate* const gate = serving.gate.get();
-  const auto closed = [] { return absl::UnavailableError("the client ends its channel"); };
+  const auto closed = [this] { return Refused(absl::UnavailableError("the client ends its channel")); };
   if (gate != nullptr && !gate->Enter()) return closed();
   if (is_traced_ || AnyCallMayHaveTrace()) {
     const int64_t age_ns = connection_.poller().environment().NowNs() - started_ns_;

@@ -120,6 +120,8 @@ class ServerCall {
   }
   // Its memory is free for the error that takes its place.
   void DropReply() { context_.reply_.reset(); }
+  // Its handler was not called, and will not be: the answer, an error, says why.
+  bool was_refused() const { return was_refused_; }
   // nullptr: the answer has none.
   const Metadata* metadata_to_send() const { return errs_after_defer_ ? nullptr : reply_metadata_.get(); }
   // From Reset() to Take().
@@ -173,6 +175,11 @@ class ServerCall {
   template <typename Handler>
   [[gnu::always_inline]] absl::Status Enclosed(const transport::CalledCode& kind, Handler&& handler);
   absl::Status CallHandler();
+  // `why`, which is the answer of a handler that is not called.
+  absl::Status Refused(absl::Status why) {
+    was_refused_ = true;
+    return why;
+  }
   [[gnu::noinline, gnu::cold]] absl::Status CallEnclosedHandler();
   // Asks Serving::authorize, which there is.
   absl::Status Authorize() const;
@@ -221,6 +228,7 @@ class ServerCall {
   // The answer is an error that the handler returned after Defer(): the metadata belongs to the
   // DeferredCall's thread.
   bool errs_after_defer_ = false;
+  bool was_refused_ = false;
   // References: the handler while it runs (or, of a call that is free, the next one), its DeferredCall, the
   // answer on the way to the poller, and an OnCancel() callback that is due. Another than the first is
   // NoteMore().

@@ -234,18 +234,19 @@ void ServingConnection::OnRequestOf(const RequestEnvelope& envelope, transport::
 void ServingConnection::OnOtherRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                        int64_t deadline_ns) {
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
-  if (!envelope.ok()) return errors_.Send(id, envelope.status(), false);
+  if (!envelope.ok()) return errors_.Send(id, envelope.status(), ErrorSender::Handler::kUnsaid);
   const absl::StatusOr<MetadataView> metadata = MetadataIn(*request, envelope->metadata_segment);
-  if (!metadata.ok()) return errors_.Send(id, metadata.status(), false);
+  if (!metadata.ok()) return errors_.Send(id, metadata.status(), ErrorSender::Handler::kUnsaid);
   OnRequestOf(*envelope, id, std::move(request), deadline_ns, HasTraceIn(*metadata));
 }
 
 void ServingConnection::RefuseDraining(transport::ExchangeId id) {
-  errors_.Send(id, absl::UnavailableError("the server is shutting down"), true);
+  errors_.Send(id, absl::UnavailableError("the server is shutting down"), ErrorSender::Handler::kNotRun);
 }
 
 void ServingConnection::RefuseUnimplemented(const RequestEnvelope& envelope, transport::ExchangeId id) {
-  errors_.Send(id, MethodFinder::Unimplemented(*serving_, envelope.interface_id, envelope.ordinal), false);
+  errors_.Send(id, MethodFinder::Unimplemented(*serving_, envelope.interface_id, envelope.ordinal),
+               ErrorSender::Handler::kUnsaid);
 }
 
 bool ServingConnection::RefuseBesideAbandoned(transport::ExchangeId id) {
@@ -260,7 +261,7 @@ bool ServingConnection::RefuseBesideAbandoned(transport::ExchangeId id) {
   transport::PeerLog::Process().Line(LogSeverity::kWarning, oldest->method().name,
                                      absl::StrCat("a call on connection ", number_, " of ", peer_address_,
                                                   " was refused: ", absl::string_view(refused.message())));
-  errors_.Send(id, refused, false);
+  errors_.Send(id, refused, ErrorSender::Handler::kRefused);
   return true;
 }
 
@@ -271,7 +272,7 @@ ServerCall* ServingConnection::NewCall() {
 
 void ServingConnection::OnBadRequest(transport::ExchangeId id, const absl::Status& why) {
   counters_.calls_total.Add();
-  errors_.Send(id, why, false);
+  errors_.Send(id, why, ErrorSender::Handler::kRefused);
 }
 
 void ServingConnection::OnRefusedByDrain(transport::ExchangeId id) {
@@ -299,7 +300,7 @@ void ServingConnection::AnswerFor(ServerCall& call, const absl::Status& why) {
       call.id(),
       absl::Status(why.code(), absl::StrCat(call.method().name, ": ", absl::string_view(why.message()),
                                             ", and its handler has not answered")),
-      false);
+      ErrorSender::Handler::kUnsaid);
 }
 
 // ---- Answers.
@@ -321,7 +322,8 @@ void ServingConnection::AnswerWithError(ServerCall& call, const absl::Status& st
   const absl::Status why =
       absl::IsCancelled(status) ? WhyCancelled(call, poller_.environment().NowNs(), status) : status;
   CountFailure(call, why.code());
-  errors_.Send(call.id(), why, false, call.metadata_to_send());
+  if (call.was_refused()) return errors_.Send(call.id(), why, ErrorSender::Handler::kRefused);
+  errors_.Send(call.id(), why, ErrorSender::Handler::kUnsaid, call.metadata_to_send());
 }
 
 void ServingConnection::AnswerUnsendable(ServerCall& call, absl::StatusCode code, const absl::Status& why) {
@@ -330,7 +332,7 @@ void ServingConnection::AnswerUnsendable(ServerCall& call, absl::StatusCode code
   errors_.Send(call.id(),
                absl::Status(code, absl::StrCat("the reply of ", call.method().name,
                                                " cannot be sent: ", absl::string_view(why.message()))),
-               false);
+               ErrorSender::Handler::kUnsaid);
 }
 
 [[gnu::always_inline]] inline void ServingConnection::SendReply(ServerCall& call) {

@@ -101,7 +101,7 @@ std::string RpcWords::Envelope(Script& script, bool request) {
     return ToString(internal::Encode(internal::ResponseEnvelope{code, how == 5, metadata_segment}));
   }
   const std::string words = how == 6 ? AnyWords(script, 2) : AnyWords(script, 5);
-  said_not_run_ |= words.size() == 8 && words[1] == 1;
+  said_not_run_ |= words.size() == 8 && (words[1] == 1 || words[1] == 2);
   return words;
 }
 

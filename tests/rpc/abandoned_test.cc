@@ -217,6 +217,7 @@ TEST(AbandonedTest, TooManyOfThemRefuseFurtherCallsByTheirName) {
   }
   const absl::Status refused = SendAct(channel, kAnswered).Wait().status();
   EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_FALSE(WasSent(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("2 handlers of this connection"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("Probe.act"));
   held.pop_back();

@@ -33,6 +33,8 @@ class FakeServer final : transport::Acceptor::Handler {
     void CallOff() { connection->control().GoingAway(); }
     void Answer(transport::ExchangeId id) { Respond(id, {}); }
     void RefuseUnrun(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable, true}); }
+    // The same, and it stays.
+    void Refuse(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable, false, 0, true}); }
 
     const int number;  // From 0, in the order of their arrival.
     transport::Connection* connection = nullptr;

@@ -143,6 +143,32 @@ TEST(GoingAwayTest, ACallThatWasOnlyRefusedWasNotSent) {
   EXPECT_EQ(server.requests, 1);
 }
 
+TEST(GoingAwayTest, AServerThatRefusesACallAndStaysGetsTheNextOne) {
+  FakeServer server;
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    server.requests == 1 ? client.Refuse(id) : client.Answer(id);
+  };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  const absl::Status status = SendActAgain(channel, 1, kPatient).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(WasSent(status)) << status;
+  EXPECT_THAT(SendActAgain(channel, 1, kPatient).Wait(), IsOk());
+  EXPECT_EQ(server.came, 1);
+  EXPECT_EQ(server.requests, 2);
+}
+
+TEST(GoingAwayTest, ACallThatIsRefusedForGoodWhenItIsSentAgainWasSent) {
+  FakeServer server;
+  server.on_request = [&](FakeServer::Client& client, transport::ExchangeId id) {
+    client.number == 0 ? client.connection->Close() : client.Refuse(id);
+  };
+  const auto channel = *Channel::Connect(server.uri, kQuick);
+  const absl::Status status = SendActAgain(channel, 1, kPatient).Wait().status();
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(WasSent(status)) << status;
+  EXPECT_EQ(server.requests, 2);
+}
+
 // The server of the first connection may have run it, whatever the second one says.
 TEST(GoingAwayTest, ACallThatIsRefusedWhenItIsSentAgainWasSent) {
   FakeServer server;

@@ -5,6 +5,7 @@
 #include <capnp/message.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -369,6 +370,20 @@ TEST(ServerTest, HandlersRunOnTheExecutor) {
 TEST(ServerTest, AHandlerThatTheExecutorDropsAnswersNevertheless) {
   TestServer server({.executor = [](absl::AnyInvocable<void()>) {}});
   EXPECT_THAT(SendAct(server.Connect(), 1).Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+}
+
+// So a caller may send it elsewhere, whatever its method. The channel itself does not: the next executor is
+// the same one.
+TEST(ServerTest, ACallThatTheExecutorDropsWasNotRun) {
+  std::atomic<int> dropped{0};
+  TestServer server({.executor = [&](absl::AnyInvocable<void()>) { ++dropped; }});
+  const auto channel = server.Connect();
+  for (const absl::Status& status :
+       {SendAct(channel, 1).Wait().status(), SendActAgain(channel, 1).Wait().status()}) {
+    EXPECT_THAT(status, HasCode(absl::StatusCode::kUnavailable));
+    EXPECT_FALSE(WasSent(status)) << status;
+  }
+  EXPECT_EQ(dropped, 2);
 }
 
 TEST(ServerTest, AHandlerMayAnswerLaterFromAnyThread) {
