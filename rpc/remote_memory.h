@@ -120,7 +120,7 @@ class [[nodiscard]] RemoteOperation {
   // later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,
   // no bytes, another sum of lengths than the local memory has, an atomic at no multiple of 8, or local
-  // memory that the processor does not see and that is in no RegisteredMemory as a whole.
+  // memory that is null, or that the processor does not see and that is in no RegisteredMemory as a whole.
   //
   // Blocks until the result is there. FailedPrecondition: in a handler or callback; the operation is
   // cancelled. (There it is a CHECK for memory that a NIC may touch: see the destructor.)

@@ -112,6 +112,9 @@ absl::Status RemoteCall::SetPieces(absl::Span<const RemotePart> parts) {
         absl::StrCat("the ranges have ", sum, " bytes, and the memory here ", local_.size()));
   }
   if (sum == 0) return absl::InvalidArgumentError("the operation has no bytes");
+  if (local_.data() == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("the memory here, of ", sum, " bytes, is null"));
+  }
   transport::BufferPool& pool = carrier_->runtime()->buffers();
   uint8_t* memory = local_.data();
   uint32_t lkey = pool.FindRegion(memory, local_.size());

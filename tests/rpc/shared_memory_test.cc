@@ -179,6 +179,18 @@ TEST_F(SharedMemoryTest, BeyondTheTicketByOneByteOrWithAnOffsetThatWrapsIsOutOfR
   EXPECT_THAT(Ask(channel, 0, 1, Access::kRead).status(), IsOk());
 }
 
+TEST_F(SharedMemoryTest, MemoryHereThatIsNullIsRefused) {
+  RemoteMemory remote = Reach(Connect());
+  const absl::Span<uint8_t> null(static_cast<uint8_t*>(nullptr), 8);
+  const RemoteStride stride{.offset = 0, .length = 4, .stride = 64, .count = 2};
+  EXPECT_THAT(remote.Read(0, null).Wait(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(remote.Read({{0, 4}, {64, 4}}, null).Wait(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(remote.Read(stride, null).Wait(), HasCode(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(remote.Write(0, null).Wait(), HasCode(absl::StatusCode::kInvalidArgument));
+  std::string bytes(8, '\0');
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes)).Wait(), IsOk());
+}
+
 TEST_F(SharedMemoryTest, RangesThatOverlapAreBoundedTogether) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
