@@ -94,6 +94,7 @@ bool RingLayout::Decode(uint64_t position, uint64_t word, uint64_t& value) const
 absl::StatusOr<MessageRing> MessageRing::Create(absl::Span<uint8_t> memory) {
   const absl::StatusOr<RingLayout> layout = RingLayout::Of(memory.size());
   if (!layout.ok()) return layout.status();
+  if (memory.data() == nullptr) return absl::InvalidArgumentError("the memory of a ring of messages is null");
   if (reinterpret_cast<uintptr_t>(memory.data()) % kWordBytes != 0) {
     return absl::InvalidArgumentError("the memory of a ring of messages begins at no multiple of 8");
   }

@@ -101,7 +101,7 @@ class RingLayout {
 class MessageRing {
  public:
   // Makes this memory a ring; what it held is gone. No client may have a grant of it yet. InvalidArgument: it
-  // is too small, or does not begin at a multiple of 8.
+  // is null, too small, or does not begin at a multiple of 8.
   static absl::StatusOr<MessageRing> Create(absl::Span<uint8_t> memory);
   // What was moved from receives nothing: FailedPrecondition.
   MessageRing(MessageRing&& other) noexcept;

@@ -114,7 +114,7 @@ class Server final : public internal::RuntimeSource {
   // It is registered, and pinned over RDMA, here for the networks that the server listens on already, else in
   // the first Grant() for one. From the first Listen() on handlers may run. So call it before that, or have
   // the handler answer Unavailable until the memory is there. It counts against no limit of Hawser's.
-  // ResourceExhausted: the system has no memory, or memlock is too small. InvalidArgument: no bytes.
+  // ResourceExhausted: the system has no memory, or memlock is too small. InvalidArgument: no bytes, or null.
   absl::StatusOr<SharedMemory> Share(size_t size_bytes);
   absl::StatusOr<SharedMemory> Share(absl::Span<uint8_t> memory);
 

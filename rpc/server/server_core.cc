@@ -255,6 +255,7 @@ absl::StatusOr<SharedMemory> ServerCore::Share(size_t size_bytes) {
 
 absl::StatusOr<SharedMemory> ServerCore::Share(absl::Span<uint8_t> memory) {
   if (memory.empty()) return absl::InvalidArgumentError("Server::Share(): there are no bytes to share");
+  if (memory.data() == nullptr) return absl::InvalidArgumentError("Server::Share(): the memory is null");
   return Registered(std::make_shared<transport::LentMemory>(clients_.regions().NewName(), memory.data(),
                                                             memory.size(), environment_));
 }

@@ -106,6 +106,11 @@ constexpr uint64_t kSeeds = 200;
 constexpr uint64_t kMessages = 60;
 constexpr uint64_t kStepsMax = 1000000;
 
+TEST(MessageRingTest, NoMemoryIsNoRing) {
+  const absl::Span<uint8_t> null(static_cast<uint8_t*>(nullptr), 4096);
+  EXPECT_THAT(MessageRing::Create(null).status(), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(MessageRingTest, MessagesArriveWholeInWhateverOrderBytesDo) {
   bool was_full = false, was_in_part = false;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {

@@ -741,6 +741,8 @@ TEST_F(SharedMemoryTest, WhatCannotReachMemorySaysWhy) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("several connections"));
   absl::StatusOr<SharedMemory> nothing = server_->Share(0);
   EXPECT_THAT(nothing.status(), HasCode(absl::StatusCode::kInvalidArgument));
+  nothing = server_->Share(absl::Span<uint8_t>(static_cast<uint8_t*>(nullptr), 4096));
+  EXPECT_THAT(nothing.status(), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(SharedMemoryTest, AtomicsOfClientsAddUp) {
