@@ -65,11 +65,12 @@ class Server final : public internal::RuntimeSource {
   // InvalidArgument: not a URI that we know; or, with ServerOptions::credentials, files that cannot be used,
   // or rdma:// and require_encryption. AlreadyExists: port in use; also rdma:// with credentials over iWARP,
   // which takes the port from TCP. NotFound: name unknown. rdma:// also returns Unavailable,
-  // FailedPrecondition and others, which say what this machine lacks. A Listen() that fails leaves nothing
-  // behind: no port, no status server, no memory. AddService() and another try may follow.
+  // FailedPrecondition and others, which say what this machine lacks. FailedPrecondition also: on one of its
+  // pollers, or after Shutdown(). A Listen() that fails leaves nothing behind: no port, no status server, no
+  // memory. AddService() and another try may follow.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
-  // What it listens on, in the order of the calls; an auto:// adds one or two.
+  // What it listens on, in the order of the calls; an auto:// adds one or two. Nothing, from Shutdown() on.
   std::vector<std::string> addresses() const;
 
   // Why the latest auto:// that listens on TCP only is without RDMA. Otherwise empty.

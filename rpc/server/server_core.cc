@@ -108,6 +108,10 @@ absl::Status ServerCore::AddService(Service* service) {
 }
 
 absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
+  if (pollers_.on_one()) {
+    return MisplacedWait("Server::Listen()",
+                         ", of that server: it would wait for itself; let another thread call it");
+  }
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
   if (absl::Status status = CheckServerOptions(options_); !status.ok()) return status;
@@ -281,6 +285,14 @@ absl::StatusOr<std::shared_ptr<transport::Runtime>> ServerCore::RuntimeOn(const 
 }
 
 // ---- What it shows
+
+std::vector<std::string> ServerCore::addresses() const {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kServing) return {};
+  }
+  return listeners_.addresses();
+}
 
 std::string ServerCore::status_url() const {
   absl::MutexLock lock(&mutex_);

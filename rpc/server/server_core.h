@@ -58,7 +58,7 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   // See Server.
   absl::Status AddService(Service* service);
   absl::StatusOr<std::string> Listen(absl::string_view uri);
-  std::vector<std::string> addresses() const { return listeners_.addresses(); }
+  std::vector<std::string> addresses() const;
   std::string why_not_rdma() const { return listeners_.why_not_rdma(); }
   absl::Status Shutdown(absl::Time deadline);
   absl::Status Wait();

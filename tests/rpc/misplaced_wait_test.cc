@@ -42,6 +42,7 @@ TEST_F(MisplacedWaitTest, TheHandlerIsNamedAndItsCallerReadsTheRule) {
       {"Wait()", [&] { return SendAct(channel, 0).Wait().status(); }},
       {"Channel::Connect()", [&] { return Channel::Connect(server.uri).status(); }},
       {"Channel::ConnectAny()", [&] { return Channel::ConnectAny({server.uri}).status(); }},
+      {"Server::Listen()", [&] { return server.server.Listen(TestUri()).status(); }},
       {"Server::Wait()", [&] { return server.server.Wait(); }},
       {"Server::Shutdown()", [&] { return server.server.Shutdown(absl::InfiniteFuture()); }},
   };

@@ -550,6 +550,14 @@ TEST(ShutdownTest, IdleClientsDoNotDelayIt) {
   EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk()) << "a second time";
 }
 
+TEST(ShutdownTest, AfterItTheServerListensNowhere) {
+  TestServer server;
+  EXPECT_EQ(server.server.addresses(), std::vector<std::string>{server.uri});
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk());
+  EXPECT_TRUE(server.server.addresses().empty());
+  EXPECT_THAT(server.server.Listen(TestUri()).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST(ShutdownTest, InAHandlerItIsRefusedWithTheReason) {
   Box<absl::Status> status;
   TestServer server;
