@@ -243,7 +243,9 @@ class Clashes {
   void CheckScope(Node::Reader node, const Place& place, std::set<std::string> parameters,
                   const std::string& cpp = "") {
     Names names;
-    if (!node.isFile()) {
+    if (node.isFile()) {
+      ReserveInFile(node, names);
+    } else {
       Reserve(node, cpp, names);
       CheckParameters(node, place, names, parameters);
     }
@@ -283,6 +285,15 @@ class Clashes {
     }
     if (HasUnion(node)) names.taken["Which"] = "which capnpc-c++ needs for the union there";
     names.taken[cpp] = "as the scope around it";
+  }
+
+  // $Cxx.name may be that of a namespace.
+  void ReserveInFile(Node::Reader file, Names& names) const {
+    names.taken["std"] = "which generated code needs for the standard library";
+    if (!NamespaceOf(nodes_, file).empty()) return;
+    for (const char* name : {"absl", "capnp", "hawser", "kj"}) {
+      names.taken[name] = "which is a namespace of what generated code includes";
+    }
   }
 
   // Adds those of a scope to those around it.

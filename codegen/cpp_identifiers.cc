@@ -48,6 +48,16 @@ bool IsNamespace(absl::string_view text) {
   return std::all_of(names.begin(), names.end(), IsDeclarable);
 }
 
+bool IsTakenNamespace(absl::string_view text) {
+  for (const absl::string_view taken : {"absl", "hawser", "hawser::fabric", "hawser::internal",
+                                        "hawser::observe", "hawser::tls", "hawser::transport", "kj"}) {
+    if (text == taken) return true;
+  }
+  // Generated code says "std::move", which "acme::std" would hide.
+  const std::vector<absl::string_view> names = absl::StrSplit(text, "::");
+  return std::find(names.begin(), names.end(), "std") != names.end();
+}
+
 bool IsIncludable(absl::string_view path) {
   const auto control = [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); };
   return !path.empty() && IsUtf8(path) && path.find_first_of("\"\\<>") == path.npos &&

@@ -18,6 +18,11 @@ bool IsDeclarable(absl::string_view text);
 // "acme::kv": names that can be declared, with "::" between them.
 bool IsNamespace(absl::string_view text);
 
+// Whether what generated code needs is not where it looks for it in this namespace, or is declared there
+// already: std, or a namespace of Hawser's, Abseil's or kj's own; also "acme::std". "hawser::acme" is fine.
+// Not Cap'n Proto's, which its own schemas have.
+bool IsTakenNamespace(absl::string_view text);
+
 // Whether a file of this path can be named by #include: UTF-8, and nothing that ends or changes its text
 // there.
 bool IsIncludable(absl::string_view path);

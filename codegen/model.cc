@@ -111,6 +111,11 @@ class Builder {
                     absl::StrCat("(\"", EscapePeerText(cpp_namespace_), "\") is no namespace of C++."),
                     "Give names with \"::\" between them, none of them a keyword of C++20: "
                     "$Cxx.namespace(\"acme::kv\").");
+    } else if (IsTakenNamespace(cpp_namespace_)) {
+      refusals_.Add("$Cxx.namespace",
+                    absl::StrCat("(\"", cpp_namespace_,
+                                 "\") is a namespace of what generated code includes, or hides one."),
+                    "Give a namespace of your own: $Cxx.namespace(\"acme::kv\").");
     }
   }
 

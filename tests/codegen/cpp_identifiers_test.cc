@@ -22,6 +22,17 @@ TEST(CppIdentifiersTest, ANamespaceIsNamesWithColonsBetweenThem) {
   }
 }
 
+TEST(CppIdentifiersTest, ANamespaceThatGeneratedCodeNeedsIsTaken) {
+  for (const char* taken : {"std", "std::acme", "acme::std", "acme::std::kv", "hawser", "hawser::internal",
+                            "hawser::transport", "absl", "kj"}) {
+    EXPECT_TRUE(IsTakenNamespace(taken)) << taken;
+  }
+  for (const char* good : {"acme", "acme::stds", "hawser::acme", "hawser::internal::wire", "acme::hawser",
+                           "acme::absl", "capnp::annotations"}) {
+    EXPECT_FALSE(IsTakenNamespace(good)) << good;
+  }
+}
+
 TEST(CppIdentifiersTest, AnIncludedPathHasNothingThatEndsOrChangesItsText) {
   for (const char* good :
        {"kv.capnp", "my schemas/kv v2.capnp", "a+b(c).capnp", "\xc3\xa4.capnp", "what?.capnp"}) {
