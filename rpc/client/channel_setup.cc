@@ -83,6 +83,7 @@ absl::StatusOr<ChannelSetup> ChannelSetup::From(absl::string_view uri, ChannelOp
   absl::StatusOr<transport::Uri> parsed = transport::ParseUri(uri);
   if (!parsed.ok()) return parsed.status();
   if (parsed->port == 0) {
+    if (absl::Status known = transport::CheckScheme(parsed->scheme); !known.ok()) return known;
     return absl::InvalidArgumentError(
         absl::StrCat(uri, ": port 0 is for listening; which one to connect to?"));
   }

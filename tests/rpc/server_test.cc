@@ -129,7 +129,7 @@ TEST(ServerAddressTest, AWrongUriIsRefusedOnBothSides) {
 TEST(ServerAddressTest, AnUnknownSchemeIsToldAllThatThereAre) {
   const auto all = testing::AllOf(HasSubstr("tcp://"), HasSubstr("rdma://"), HasSubstr("auto://"));
   Server server;
-  for (const char* uri : {"ftp://kv1:21", "kv1:7470"}) {
+  for (const char* uri : {"ftp://kv1:21", "kv1:7470", "TCP://127.0.0.1:0"}) {
     EXPECT_THAT(std::string(server.Listen(uri).status().message()), all) << uri;
     EXPECT_THAT(std::string(Channel::Connect(uri).status().message()), all) << uri;
   }

@@ -21,7 +21,8 @@ constexpr char kText[] =
     "errors too.";
 constexpr char kExitStatus[] =
     "0: done. 1: the server, or the call, said no; or it could not be reached; or what was asked for is not "
-    "well. 2: wrong usage.";
+    "well. 2: the command line is wrong, which is known without the server. JSON that does not fit a method "
+    "is 1.";
 
 // `text`, in lines of kHelpColumns behind `indent` spaces, the first one behind what stands there already.
 std::string Wrapped(absl::string_view text, size_t indent, size_t first_at) {

@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "hawser/base/violation.h"
 #include "hawser/transport/fabric/tcp/connect_request.h"
 
@@ -381,7 +383,12 @@ void TcpListener::HalfOpen::ReportBadGreeting(absl::string_view what) {
 }
 
 void TcpListener::HalfOpen::ReportBadPeer(const absl::Status& what) {
-  absl::Status why(what.code(), absl::StrCat("peer tcp://", peer_address_.ToString(), " ", what.message()));
+  absl::string_view text = what.message();
+  // TLS says "the peer" of the one that is named here.
+  const char* const between = absl::ConsumePrefix(&text, "TLS: the peer ") ? ": TLS: it "
+                              : absl::StartsWith(text, "TLS: ")            ? ": "
+                                                                           : " ";
+  absl::Status why(what.code(), absl::StrCat("peer tcp://", peer_address_.ToString(), between, text));
   CopyViolation(what, why);
   listener_.handler_.OnBadPeer(peer_address_, why);
 }
