@@ -109,9 +109,10 @@ class Channel {
 
   // `callback` runs once, where a callback of Then() would (rpc/call.h), when this channel can never be used
   // again: Close() was called or, for a channel from ServerContext::peer(), the client is gone. If that is so
-  // already, it runs soon, even if this object is destroyed before. An empty one has no effect. With several
-  // connections it runs when the first of them is closed, on the poller of that one: callbacks of calls may
-  // still run on other pollers.
+  // already, it runs soon, even if this object is destroyed before. An empty one has no effect. It is kept
+  // until it has run: one that holds this channel (a shared_ptr, or a stub) keeps the channel until Close()
+  // or the client's end, so let it hold a weak_ptr. With several connections it runs when the first of them
+  // is closed, on the poller of that one: callbacks of calls may still run on other pollers.
   void OnClosed(absl::AnyInvocable<void()> callback);
 
   ChannelState state() const;
