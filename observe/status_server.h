@@ -64,8 +64,8 @@ class StatusServer {
   using Source = std::function<void(wire::Snapshot::Builder snapshot)>;
 
   // `address`: "HOST:PORT", "[::1]:9090", or ":PORT" or "PORT" for loopback; port 0 is any free one.
-  // InvalidArgument: no such text, or an option that is 0, negative or above a day (a snapshot_age of 0 is
-  // allowed). NotFound: the host is unknown.
+  // InvalidArgument: no such text, connections_max is not from 1 to 65,536, or a time is below a millisecond
+  // or above a day (a snapshot_age of 0 is allowed). NotFound: the host is unknown.
   // AlreadyExists: the port is taken. Or another error of socket(2), bind(2).
   static absl::StatusOr<std::unique_ptr<StatusServer>> Start(absl::string_view address, Source source,
                                                              const Options& options);

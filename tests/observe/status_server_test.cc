@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -136,6 +137,56 @@ class StatusServerTest : public ::testing::Test {
     return client.ReadAll();
   }
 };
+
+TEST(StatusServerOptionsTest, OneOutOfItsRangeIsRefusedWithItsName) {
+  constexpr absl::Duration kZero = absl::ZeroDuration(), kInfinite = absl::InfiniteDuration();
+  constexpr absl::Duration kNegative = -absl::Seconds(5);
+  constexpr absl::Duration kStep = absl::Nanoseconds(1);
+  const absl::Duration above_a_day = absl::Hours(24) + kStep;
+  const std::vector<std::pair<std::string, StatusServer::Options>> wrong = {
+      {"connections_max", {.connections_max = 0}},
+      {"connections_max", {.connections_max = 65537}},
+      {"connection_time", {.connection_time = kZero}},
+      {"connection_time", {.connection_time = kNegative}},
+      {"connection_time", {.connection_time = kInfinite}},
+      {"connection_time", {.connection_time = above_a_day}},
+      {"idle_time", {.idle_time = kZero}},
+      {"idle_time", {.idle_time = kNegative}},
+      {"idle_time", {.idle_time = -kInfinite}},
+      {"idle_time", {.idle_time = above_a_day}},
+      {"snapshot_age", {.snapshot_age = kNegative}},
+      {"snapshot_age", {.snapshot_age = kInfinite}},
+      {"snapshot_age", {.snapshot_age = above_a_day}},
+      {"history_interval", {.history_interval = kZero}},
+      {"history_interval", {.history_interval = kNegative}},
+      {"history_interval", {.history_interval = kInfinite}},
+      {"history_interval", {.history_interval = above_a_day}},
+  };
+  for (const auto& [name, options] : wrong) {
+    const absl::Status status = StatusServer::Start("127.0.0.1:0", FillIn, options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name << ": " << status;
+    EXPECT_THAT(std::string(status.message()), StartsWith("StatusServer::Options::" + name + " is "));
+  }
+}
+
+TEST_F(StatusServerTest, TheEndsOfTheRangesServe) {
+  constexpr absl::Duration kDay = absl::Hours(24);
+  constexpr absl::Duration kIdleTime = absl::Milliseconds(1);
+  const StatusServer::Options ends[] = {
+      {.connections_max = 1,
+       .connection_time = kDay,
+       .snapshot_age = absl::ZeroDuration(),
+       .history_interval = absl::Milliseconds(1)},
+      {.connections_max = 65536, .connection_time = kDay, .snapshot_age = kDay, .history_interval = kDay}};
+  for (const StatusServer::Options& options : ends) {
+    for (const absl::Duration idle_time : {kIdleTime, kDay}) {
+      const auto server = Start(options, idle_time);
+      Client client(*server);
+      client.Send("GET /snapshot.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
+      EXPECT_THAT(client.ReadUntil("\r\n"), StartsWith("HTTP/1.1 200 "));
+    }
+  }
+}
 
 TEST_F(StatusServerTest, EachPathHasItsAnswer) {
   const auto server = Start();

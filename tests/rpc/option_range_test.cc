@@ -138,21 +138,23 @@ TEST(OptionRangeTest, TracesRefuseWhatIsNoRate) {
 
 // What the headers allow works.
 TEST(OptionRangeTest, TheEndsOfTheRangesServe) {
-  const ConnectionOptions no_pings = {
-      .message_bytes_max = 4096, .keepalive_interval = kInfinite, .busy_timeout = kZero};
-  TestServer server({.poller = {.spin = kZero, .read_bytes_max = 0, .host_memory_share = 1},
-                     .pool = {.idle = kInfinite},
-                     .handler_grace = kInfinite,
-                     .connection = no_pings,
-                     .connections_max = 1,
-                     .connections_per_host_max = std::numeric_limits<uint32_t>::max(),
-                     .read = {.traversal_factor = 0, .nesting_max = 1}});
-  const auto channel = server.Connect({.default_timeout = kInfinite,
-                                       .connect_timeout = kInfinite,
-                                       .connection = no_pings,
-                                       .read = {.nesting_max = std::numeric_limits<int>::max()}});
-  ASSERT_NE(channel, nullptr);
-  EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  for (const absl::Duration busy_timeout : {kZero, kInfinite}) {
+    const ConnectionOptions no_pings = {
+        .message_bytes_max = 4096, .keepalive_interval = kInfinite, .busy_timeout = busy_timeout};
+    TestServer server({.poller = {.spin = kZero, .read_bytes_max = 0, .host_memory_share = 1},
+                       .pool = {.idle = kInfinite},
+                       .handler_grace = kInfinite,
+                       .connection = no_pings,
+                       .connections_max = 1,
+                       .connections_per_host_max = std::numeric_limits<uint32_t>::max(),
+                       .read = {.traversal_factor = 0, .nesting_max = 1}});
+    const auto channel = server.Connect({.default_timeout = kInfinite,
+                                         .connect_timeout = kInfinite,
+                                         .connection = no_pings,
+                                         .read = {.nesting_max = std::numeric_limits<int>::max()}});
+    ASSERT_NE(channel, nullptr);
+    EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  }
 }
 
 TEST(OptionRangeTest, ADeadlineInThePastEndsTheCallUnsent) {

@@ -215,6 +215,58 @@ TEST_F(SharedMemoryTest, AGrantBeyondTheMemoryIsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("a grant of no bytes, at offset"));
 }
 
+TEST_F(SharedMemoryTest, AGrantForAnAccessThatThereIsNotIsRefused) {
+  const auto channel = Connect();
+  for (const int access : {0, 8, 9, 255}) {
+    const absl::Status refused = Ask(channel, 0, 64, static_cast<Access>(access)).status();
+    EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument)) << access;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(absl::StrCat("a grant for access ", access, ", which there is not")));
+  }
+}
+
+TEST_F(SharedMemoryTest, AGrantIsForAtMostTwoGiB) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "a device would pin 2 GiB";
+  constexpr uint64_t kMost = uint64_t{1} << 31;
+  absl::StatusOr<SharedMemory> memory = server_->Share(kMost + 8);  // Takes no page that is not written.
+  ASSERT_THAT(memory.status(), IsOk());
+  Use(*std::move(memory));
+  const auto channel = Connect();
+  // All of it, since no length is given; and one byte too many.
+  for (const uint64_t length : {uint64_t{0}, kMost + 1}) {
+    const absl::Status refused = Ask(channel, 0, length, Access::kRead).status();
+    EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("bytes: 1 to 2147483648 are possible; grant it in parts"));
+  }
+  RemoteMemory remote = Reach(channel, 8, kMost, Access::kRead);
+  EXPECT_EQ(remote.size_bytes(), kMost);
+  memory_->data()[kMost + 7] = 'z';
+  std::string last(1, '\0');
+  EXPECT_THAT(remote.Read(kMost - 1, SpanOf(last)).Wait(), IsOk());
+  EXPECT_EQ(last, "z");
+}
+
+TEST_F(SharedMemoryTest, AnOperationWithoutTimeIsNotSent) {
+  const auto channel = Connect();
+  RemoteMemory remote = Reach(channel);
+  const std::string before = Expected(0, 8), text(8, 'w');
+  std::string bytes(8, '\0');
+  constexpr absl::Duration kStep = absl::Nanoseconds(1);
+  for (const absl::Duration timeout : {absl::ZeroDuration(), -kStep, -absl::Seconds(5),
+                                       -absl::Hours(24 * 365 * 1000), -absl::InfiniteDuration()}) {
+    EXPECT_THAT(remote.Write(0, SpanOf(text), {.timeout = timeout}).Wait(),
+                HasCode(absl::StatusCode::kDeadlineExceeded))
+        << timeout;
+    EXPECT_THAT(remote.Read(0, SpanOf(bytes), {.timeout = timeout}).Wait(),
+                HasCode(absl::StatusCode::kDeadlineExceeded))
+        << timeout;
+    EXPECT_FALSE(remote.capabilities().is_known) << "it has opened the lane";
+  }
+  EXPECT_THAT(remote.Read(0, SpanOf(bytes), {.timeout = absl::InfiniteDuration()}).Wait(), IsOk());
+  EXPECT_EQ(bytes, before);
+}
+
 TEST_F(SharedMemoryTest, AWriteWhereOnlyReadsAreGrantedIsDeniedAlone) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel, 0, 4096, Access::kRead);
