@@ -135,8 +135,7 @@ std::string RandomUuid() {
 
 class OtlpTraceSink::Writer {
  public:
-  Writer(Options options, UniqueFd file)
-      : options_(std::move(options)), resource_(ResourceOf(options_)), file_(std::move(file)) {}
+  explicit Writer(Options options) : options_(std::move(options)), resource_(ResourceOf(options_)) {}
 
   absl::Status Start() {
     absl::StatusOr<std::thread> thread = StartThread("hawser-traces", [this] { Run(); });
@@ -146,6 +145,20 @@ class OtlpTraceSink::Writer {
     absl::MutexLock lock(&writers.mutex);
     writers.all.insert(this);
     return absl::OkStatus();
+  }
+  // Before the first span.
+  absl::Status Open() {
+    // Without O_NONBLOCK the open of a pipe waits until something opens it to read.
+    file_.Reset(
+        open(options_.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640));
+    const int flags = file_.is_open() ? fcntl(file_.get(), F_GETFL) : -1;
+    // The thread that writes may wait.
+    if (flags >= 0 && fcntl(file_.get(), F_SETFL, flags & ~O_NONBLOCK) == 0) return absl::OkStatus();
+    const int error = errno;
+    return absl::Status(
+        absl::ErrnoToStatusCode(error),
+        absl::StrCat("open ", options_.path, " to write spans to it: ", DescribeErrno(error),
+                     error == ENXIO ? "; if it is a pipe, its reader has to come first" : ""));
   }
   void Stop() {
     {
@@ -399,7 +412,7 @@ class OtlpTraceSink::Writer {
   const Options options_;
   const std::string resource_;  // Its attributes, in JSON.
   const ForkMark fork_mark_;
-  const UniqueFd file_;
+  UniqueFd file_;
   bool is_torn_ = false;     // The last line is not complete. Used by the thread.
   bool is_failing_ = false;  // Likewise.
 
@@ -435,20 +448,13 @@ absl::StatusOr<std::shared_ptr<OtlpTraceSink>> OtlpTraceSink::Open(Options optio
     return absl::InvalidArgumentError(
         "OtlpTraceSink::Options::path is empty: it is the file to write spans to");
   }
-  // Without O_NONBLOCK the open of a pipe waits until something opens it to read.
-  UniqueFd file(
-      open(options.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0640));
-  const int flags = file.is_open() ? fcntl(file.get(), F_GETFL) : -1;
-  // The thread that writes may wait.
-  if (flags < 0 || fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
-    const int error = errno;
-    return absl::Status(
-        absl::ErrnoToStatusCode(error),
-        absl::StrCat("open ", options.path, " to write spans to it: ", DescribeErrno(error),
-                     error == ENXIO ? "; if it is a pipe, its reader has to come first" : ""));
-  }
-  auto writer = std::make_unique<Writer>(std::move(options), std::move(file));
+  auto writer = std::make_unique<Writer>(std::move(options));
+  // The file comes last, so that none is made for a sink that there is not.
   if (absl::Status status = writer->Start(); !status.ok()) return status;
+  if (absl::Status status = writer->Open(); !status.ok()) {
+    writer->Stop();
+    return status;
+  }
   return std::shared_ptr<OtlpTraceSink>(new OtlpTraceSink(writer.release()));
 }
 
