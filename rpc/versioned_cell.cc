@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/endian.h"
@@ -70,10 +71,12 @@ uint64_t VersionedCell::Load(size_t index) const {
 uint64_t VersionedCell::version() const { return Load(0); }
 
 // Whatever of the words a reader sees of this Write(), each shows its version. So they need no order.
-uint64_t VersionedCell::Write(absl::Span<const uint8_t> value) {
+absl::StatusOr<uint64_t> VersionedCell::Write(absl::Span<const uint8_t> value) {
   const size_t last = words_.size() - 1;
-  HAWSER_CHECK(value.size() <= (last - 1) * kShareBytes, value.size(), " bytes into a VersionedCell for ",
-               (last - 1) * kShareBytes);
+  if (value.size() > (last - 1) * kShareBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(value.size(), " bytes into a VersionedCell for ", (last - 1) * kShareBytes));
+  }
   const uint64_t version = Load(0) + 1;
   const uint64_t tag = version & kTag;
   uint64_t sum = Mix(0, version);

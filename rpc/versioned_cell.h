@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace hawser {
@@ -57,10 +58,10 @@ class VersionedCell {
   // `memory` begins at a multiple of 8, and has CellBytes() of some size. Anything else is a CHECK.
   explicit VersionedCell(absl::Span<uint8_t> memory);
 
-  // Makes it the value, and returns its version, one more than the one before. A value that is too large is a
-  // CHECK.
-  uint64_t Write(absl::Span<const uint8_t> value);
-  // What the last Write() returned; 0 before the first.
+  // Makes it the value, and returns its version, one more than the one before. InvalidArgument: the value is
+  // too large, as one of a client's may be, and the cell is as it was.
+  [[nodiscard]] absl::StatusOr<uint64_t> Write(absl::Span<const uint8_t> value);
+  // What the last Write() that was OK returned; 0 before the first.
   uint64_t version() const;
 
   // What a READ of a whole cell has brought. Sets all of `value`, which may be shorter than that of the cell,

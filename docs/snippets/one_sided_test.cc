@@ -61,10 +61,11 @@ absl::StatusOr<std::string> ReadIntoOwnMemory(const std::shared_ptr<hawser::Chan
 }
 
 // What changes while clients read it.
-void Change(hawser::SharedMemory& table, const std::string& row) {
+absl::Status Change(hawser::SharedMemory& table, capnp::Data::Reader row) {
+  constexpr size_t kRowBytes = 100;
   // snippet: cell_write
-  hawser::VersionedCell cell(table.bytes().first(hawser::VersionedCell::CellBytes(row.size())));
-  cell.Write({reinterpret_cast<const uint8_t*>(row.data()), row.size()});
+  hawser::VersionedCell cell(table.bytes().first(hawser::VersionedCell::CellBytes(kRowBytes)));
+  return cell.Write({row.begin(), row.size()}).status();  // InvalidArgument: it is longer.
   // end of snippet
 }
 
@@ -90,7 +91,13 @@ TEST(OneSidedTest, ARowThatChangesIsReadWhole) {
   const auto channel = Connect(Serve(server, tables));
   absl::StatusOr<hawser::SharedMemory> shared = server.Share(64 << 10);
   ASSERT_TRUE(shared.ok()) << shared.status();
-  Change(*shared, std::string(100, 'r'));
+  const std::string written(100, 'r'), longer(109, 'r');
+  const auto bytes_of = [](const std::string& text) {
+    return capnp::Data::Reader(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
+  const absl::Status changed = Change(*shared, bytes_of(written));
+  ASSERT_TRUE(changed.ok()) << changed;
+  EXPECT_EQ(Change(*shared, bytes_of(longer)).code(), absl::StatusCode::kInvalidArgument);
   tables.Use(*std::move(shared));
   const auto opened = TablesStub(channel).Open().Send().Wait();
   ASSERT_TRUE(opened.ok()) << opened.status();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "examples/kv/bucket.h"
 #include "hawser/rpc/versioned_cell.h"
 
@@ -20,9 +21,7 @@ constexpr size_t kMessageWords = VersionedCell::ValueBytes(SharedTable::kBucketB
 // False: the message does not fit into the cell.
 bool WriteMessage(absl::Span<uint8_t> cell, capnp::MessageBuilder& message) {
   const kj::Array<capnp::word> words = capnp::messageToFlatArray(message);
-  if (words.size() > kMessageWords) return false;
-  VersionedCell(cell).Write({words.asBytes().begin(), words.asBytes().size()});
-  return true;
+  return VersionedCell(cell).Write({words.asBytes().begin(), words.asBytes().size()}).ok();
 }
 
 // The power of two of a block for such a value.
@@ -125,13 +124,13 @@ void SharedTable::Put(absl::string_view key, capnp::Data::Reader value, uint64_t
     }
     if (offset.has_value()) {
       VersionedCell cell(memory_.subspan(*offset, VersionedCell::CellBytes(value.size())));
-      const uint64_t version = cell.Write({value.begin(), value.size()});
-      has_entry = change.WriteWith([&](Bucket::Entry::Builder entry) {
+      const absl::StatusOr<uint64_t> version = cell.Write({value.begin(), value.size()});
+      has_entry = version.ok() && change.WriteWith([&](Bucket::Entry::Builder entry) {
         name(entry);
         auto block = entry.initBlock();
         block.setOffset(*offset);
         block.setSize(static_cast<uint32_t>(value.size()));
-        block.setVersion(version);
+        block.setVersion(*version);
       });
       if (!has_entry) FreeBlock(*offset, value.size());
     }
@@ -163,7 +162,8 @@ std::optional<uint64_t> SharedTable::NewBlock(size_t value_bytes) {
 }
 
 void SharedTable::Clear(uint64_t offset, size_t value_bytes) {
-  VersionedCell(memory_.subspan(offset, VersionedCell::CellBytes(value_bytes))).Write({});
+  // An empty value fits each cell.
+  VersionedCell(memory_.subspan(offset, VersionedCell::CellBytes(value_bytes))).Write({}).IgnoreError();
 }
 
 void SharedTable::FreeBlock(uint64_t offset, size_t value_bytes) {

@@ -89,8 +89,7 @@ class Service final : public TableService {
     Slot slot = SlotWith(key, value);
     const size_t index = static_cast<size_t>(place - places_.data());
     VersionedCell cell(memory_->bytes().subspan(index * kSlotBytes, kSlotBytes));
-    cell.Write(slot.bytes());
-    return absl::OkStatus();
+    return cell.Write(slot.bytes()).status();
   }
 
   // Until `stop`: changes keys of its own, while clients READ them.
@@ -121,7 +120,8 @@ class Service final : public TableService {
     hawser::chaos::FillContents(key, 2, value.data(), value.size());
     Slot next = SlotWith(key, value);
     std::memcpy(next_.data(), FirstChurned().data(), kSlotBytes);
-    VersionedCell({reinterpret_cast<uint8_t*>(next_.data()), kSlotBytes}).Write(next.bytes());
+    VersionedCell cell({reinterpret_cast<uint8_t*>(next_.data()), kSlotBytes});
+    if (absl::Status written = cell.Write(next.bytes()).status(); !written.ok()) return written;
     CopyNext(0, next_.size() / 2);
     return absl::OkStatus();
   }

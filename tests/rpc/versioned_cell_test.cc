@@ -17,6 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -84,7 +87,8 @@ Layout Versioned() {
           [](absl::Span<uint8_t> cell, const Value& value, uint64_t version) {
             const uint64_t before = version - 1;
             std::memcpy(cell.data(), &before, 8);
-            EXPECT_EQ(VersionedCell(cell.first(VersionedCell::CellBytes(kValueBytes))).Write(value), version);
+            EXPECT_EQ(VersionedCell(cell.first(VersionedCell::CellBytes(kValueBytes))).Write(value).value(),
+                      version);
           },
           VersionedCell::Decode};
 }
@@ -201,10 +205,12 @@ TEST(VersionedCellTest, VersionsWithTheSameBitsInTheirWordsAreToldApart) {
 TEST(VersionedCellTest, WordsThatASmallerCellHasLeftAreNotTakenForALargerOnes) {
   Memory memory(VersionedCell::CellBytes(kValueBytes));
   const absl::Span<uint8_t> small = memory.bytes().first(VersionedCell::CellBytes(20));
-  VersionedCell(memory.bytes()).Write(ValueOf(1));
-  for (uint64_t version = 2; version <= 65536; ++version) VersionedCell(small).Write(ValueOf(version, 20));
+  EXPECT_THAT(VersionedCell(memory.bytes()).Write(ValueOf(1)), IsOk());
+  for (uint64_t version = 2; version <= 65536; ++version) {
+    ASSERT_THAT(VersionedCell(small).Write(ValueOf(version, 20)), IsOk());
+  }
   const Memory old = memory;
-  EXPECT_EQ(VersionedCell(memory.bytes()).Write(ValueOf(65537)), 65537u);
+  EXPECT_EQ(VersionedCell(memory.bytes()).Write(ValueOf(65537)).value(), 65537u);
   for (size_t word = small.size() / 8; word < memory.words.size(); ++word) {
     Memory mixed = memory;
     EXPECT_EQ((mixed.words[word] ^ old.words[word]) & 0xffff, 0u);
@@ -227,10 +233,10 @@ TEST(VersionedCellTest, TornWordsAreRefused) {
 TEST(VersionedCellTest, AWordOfAnotherVersionIsRefusedEvenWithTheSameBytes) {
   const Value value = ValueOf(1);
   Memory old(VersionedCell::CellBytes(kValueBytes)), now(old.bytes().size());
-  VersionedCell(old.bytes()).Write(value);
+  EXPECT_THAT(VersionedCell(old.bytes()).Write(value), IsOk());
   for (size_t word = 0; word < now.words.size(); ++word) {
     now = old;
-    VersionedCell(now.bytes()).Write(value);
+    EXPECT_THAT(VersionedCell(now.bytes()).Write(value), IsOk());
     now.words[word] = old.words[word];
     Value read(kValueBytes);
     EXPECT_EQ(VersionedCell::Decode(now.bytes(), absl::MakeSpan(read)), std::nullopt) << word;
@@ -244,7 +250,7 @@ TEST(VersionedCellTest, ValuesOfAllSizesAreReadWithTheirVersions) {
     EXPECT_GE(VersionedCell::ValueBytes(memory.bytes().size()), size);
     VersionedCell cell(memory.bytes());
     for (uint64_t version = 1; version <= 3; ++version) {
-      cell.Write(ValueOf(version, size));
+      EXPECT_THAT(cell.Write(ValueOf(version, size)), IsOk());
       EXPECT_EQ(cell.version(), version);
       Value remote(size), local(size);
       EXPECT_EQ(VersionedCell::Decode(memory.bytes(), absl::MakeSpan(remote)), version);
@@ -265,8 +271,8 @@ TEST(VersionedCellTest, MemoryOfZerosIsVersionZeroOfZeros) {
 TEST(VersionedCellTest, AShorterValueIsFilledUpWithZeros) {
   Memory memory(VersionedCell::CellBytes(20));
   VersionedCell cell(memory.bytes());
-  cell.Write(Value(20, 1));
-  cell.Write(Value(7, 2));
+  EXPECT_THAT(cell.Write(Value(20, 1)), IsOk());
+  EXPECT_THAT(cell.Write(Value(7, 2)), IsOk());
   Value expected(20);
   std::fill_n(expected.begin(), 7, 2);
   Value value(20);
@@ -280,14 +286,14 @@ TEST(VersionedCellTest, AShorterValueIsFilledUpWithZeros) {
 
 TEST(VersionedCellTest, AnotherCellOfTheSameMemoryGoesOnWithIt) {
   Memory memory(VersionedCell::CellBytes(kValueBytes));
-  VersionedCell(memory.bytes()).Write(ValueOf(1));
-  VersionedCell(memory.bytes()).Write(ValueOf(2));
+  EXPECT_THAT(VersionedCell(memory.bytes()).Write(ValueOf(1)), IsOk());
+  EXPECT_THAT(VersionedCell(memory.bytes()).Write(ValueOf(2)), IsOk());
   EXPECT_EQ(VersionedCell(memory.bytes()).version(), 2u);
 }
 
 TEST(VersionedCellTest, BytesThatAreNoSuchCellAreRefused) {
   Memory memory(VersionedCell::CellBytes(kValueBytes));
-  VersionedCell(memory.bytes()).Write(ValueOf(1));
+  EXPECT_THAT(VersionedCell(memory.bytes()).Write(ValueOf(1)), IsOk());
   for (size_t size = 0; size < memory.bytes().size(); ++size) {
     Value value(std::min(kValueBytes, VersionedCell::ValueBytes(size)));
     EXPECT_EQ(VersionedCell::Decode(memory.bytes().first(size), absl::MakeSpan(value)), std::nullopt) << size;
@@ -296,13 +302,32 @@ TEST(VersionedCellTest, BytesThatAreNoSuchCellAreRefused) {
   EXPECT_EQ(VersionedCell::Decode(memory.bytes(), absl::MakeSpan(larger)), std::nullopt);
 }
 
-TEST(VersionedCellDeathTest, MemoryThatIsNoCellAndAValueThatIsTooLarge) {
+// A server writes what its clients send: their bytes may be more than the cell has room for.
+TEST(VersionedCellTest, AValueThatIsTooLargeIsRefusedAndTheCellIsAsItWas) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{6}, kValueBytes}) {
+    Memory memory(VersionedCell::CellBytes(size));
+    VersionedCell cell(memory.bytes());
+    const size_t room = VersionedCell::ValueBytes(memory.bytes().size());
+    ASSERT_THAT(cell.Write(ValueOf(1, room)), IsOk());
+    const Value before(memory.bytes().begin(), memory.bytes().end());
+    for (const size_t beyond : {size_t{1}, size_t{6}, size_t{1} << 20}) {
+      const absl::StatusOr<uint64_t> refused = cell.Write(Value(room + beyond, 2));
+      EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
+      EXPECT_EQ(refused.status().message(),
+                absl::StrCat(room + beyond, " bytes into a VersionedCell for ", room));
+    }
+    EXPECT_EQ(Value(memory.bytes().begin(), memory.bytes().end()), before);
+    EXPECT_EQ(cell.version(), 1u);
+    EXPECT_EQ(cell.Write(ValueOf(2, room)).value(), 2u);
+  }
+}
+
+TEST(VersionedCellDeathTest, MemoryThatIsNoCell) {
   Memory memory(VersionedCell::CellBytes(6));
   EXPECT_DEATH(VersionedCell(memory.bytes().subspan(1, 16)), "a VersionedCell of 16 bytes at");
   EXPECT_DEATH(VersionedCell(memory.bytes().first(8)), "a VersionedCell of 8 bytes at");
   EXPECT_DEATH(VersionedCell(memory.bytes().first(17)),
                "a VersionedCell of 17 bytes at .*: it must begin at a multiple of 8");
-  EXPECT_DEATH(VersionedCell(memory.bytes()).Write(Value(7)), "7 bytes into a VersionedCell for 6");
 }
 
 // Writes until it is destroyed.
@@ -311,7 +336,7 @@ class Writer {
   explicit Writer(absl::Span<uint8_t> memory)
       : thread_([this, memory] {
           VersionedCell cell(memory);
-          while (!over_) cell.Write(ValueOf(cell.version() + 1));
+          while (!over_) EXPECT_THAT(cell.Write(ValueOf(cell.version() + 1)), IsOk());
         }) {}
   ~Writer() {
     over_ = true;
@@ -326,7 +351,7 @@ class Writer {
 TEST(VersionedCellTest, AThreadReadsBesideTheWriter) {
   Memory memory(VersionedCell::CellBytes(kValueBytes));
   VersionedCell cell(memory.bytes());
-  cell.Write(ValueOf(1));
+  EXPECT_THAT(cell.Write(ValueOf(1)), IsOk());
   Writer writer(memory.bytes());
   uint64_t last = 0;
   for (int whole = 0; whole < 10'000;) {
@@ -359,7 +384,7 @@ TEST(VersionedCellTest, AClientReadsBesideTheWriter) {
   absl::StatusOr<SharedMemory> memory = server.Share(kCellBytes);
   ASSERT_THAT(memory.status(), IsOk());
   granting.memory.emplace(*std::move(memory));
-  VersionedCell(granting.memory->bytes()).Write(ValueOf(1));
+  EXPECT_THAT(VersionedCell(granting.memory->bytes()).Write(ValueOf(1)), IsOk());
 
   const auto channel = Channel::Connect(*uri);
   ASSERT_THAT(channel.status(), IsOk());

@@ -73,7 +73,7 @@ TEST(VersionedCellSimTest, NoSeedReadsAMixture) {
   const CellOutcome outcome = Try(
       kCellBytes,
       [](absl::Span<uint8_t> memory, uint64_t version) {
-        EXPECT_EQ(VersionedCell(memory).Write(ValueOf(version)), version);
+        EXPECT_EQ(VersionedCell(memory).Write(ValueOf(version)).value(), version);
       },
       VersionedCell::Decode);
   EXPECT_EQ(outcome.deceived, 0);

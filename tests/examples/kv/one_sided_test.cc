@@ -181,7 +181,7 @@ class LyingKv : public UnimplementedKv {
   // As a server leaves it that was stopped while it wrote.
   void TearBucket() { memory_->bytes()[bucket_bytes - 8] ^= 1; }
   void WriteBucket(absl::Span<const uint8_t> bytes) {
-    hawser::VersionedCell(memory_->bytes().first(bucket_bytes)).Write(bytes);
+    EXPECT_THAT(hawser::VersionedCell(memory_->bytes().first(bucket_bytes)).Write(bytes), IsOk());
   }
 
   absl::Status LookUpKey() {
