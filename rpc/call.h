@@ -136,10 +136,11 @@ class FirstOf;
 //
 // The memory of Call::ReceiveInto() belongs to the call until its result is there, and is the caller's again
 // then, whatever the result is: Wait() has returned, the callback runs, the coroutine is resumed. So the
-// destructor of this waits for the result of such a call after it has cancelled it. In a handler or a
-// callback it would wait for itself, and is a CHECK, if the result is not there. The same holds for a
-// coroutine that awaits such a call: it cannot be destroyed there before it is resumed, nor anywhere while
-// another thread drives the poller. Let it end instead.
+// destructor of this waits for the result of such a call after it has cancelled it, unless the result was
+// taken. In a handler or a callback it would wait for itself, and is a CHECK, also if the peer has answered
+// by then: what is sent there gets a Then(), a co_await or a Forget(). The same holds for a coroutine that
+// awaits such a call: it cannot be destroyed there before it is resumed, nor anywhere while another thread
+// drives the poller. Let it end instead.
 template <typename Results>
 class [[nodiscard]] PendingCall {
  public:
@@ -153,8 +154,9 @@ class [[nodiscard]] PendingCall {
   // Blocks until the result is there, at the deadline at the latest, also while a callback on another thread
   // holds the poller of the channel. The waiting thread polls by itself, unless another one does.
   // FailedPrecondition: called on a poller's thread (in a handler or callback), where it would block
-  // everything else on that poller. The call is cancelled. (With ReceiveInto() it is a CHECK, and the result
-  // comes once nothing writes to that memory any more, perhaps after the deadline: see there.)
+  // everything else on that poller. The call is cancelled. (With ReceiveInto() it is a CHECK there, whether
+  // the result is there or not. Elsewhere the result then comes once nothing writes to that memory any more,
+  // perhaps after the deadline: see there.)
   absl::StatusOr<Reply<Results>> Wait() {
     Take();
     internal::CallResult result = call_.Wait();

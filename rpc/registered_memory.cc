@@ -66,10 +66,11 @@ void RegisteredMemory::End() {
     region_ = nullptr;
     return;
   }
-  HAWSER_CHECK(
-      runtime_->user_regions().Release(region_, !transport::Poller::ThisThreadHoldsOne()),
-      "a RegisteredMemory was destroyed in a handler or a callback while an operation or a call uses "
-      "it, where it would wait for itself");
+  // Also while nothing uses it: whether something does depends on how soon the peers answer.
+  HAWSER_CHECK(!transport::Poller::ThisThreadHoldsOne(),
+               "a RegisteredMemory was destroyed in a handler or a callback, where it would wait for itself: "
+               "call Release() there");
+  runtime_->user_regions().Release(region_, /*may_wait=*/true);
   region_ = nullptr;
 }
 

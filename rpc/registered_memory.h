@@ -69,9 +69,9 @@ struct MemoryRange {
 //           child may lack the pages of the memory: where the kernel does not copy them on fork(), libibverbs
 //           takes them from it (MADV_DONTFORK), whole pages with all else that is on them. So register whole
 //           pages, which hold nothing that the child needs.
-// Lifetime: may outlive the channel. The destructor waits, as Release() does, so that the program may free
-//           the memory then; on a poller (a handler or a callback) it would wait for itself if an operation
-//           or a call uses the memory, which is a CHECK.
+// Lifetime: may outlive the channel. The destructor, and an assignment to it, wait as Release() does, so that
+//           the program may free the memory then. On a poller (in a handler or a callback) they would wait
+//           for themselves, which is a CHECK, also if nothing uses the memory: Release() it first.
 class [[nodiscard]] RegisteredMemory {
  public:
   RegisteredMemory(RegisteredMemory&& other) noexcept;

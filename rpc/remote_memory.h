@@ -96,9 +96,9 @@ class [[nodiscard]] RemoteOperation {
         is_taken_(other.is_taken_),
         failed_(std::exchange(other.failed_, absl::OkStatus())) {}
   RemoteOperation& operator=(RemoteOperation&&) = delete;
-  // Without a result it cancels the operation, and waits for its end if a NIC may touch the caller's memory
-  // until then: memory of AllocateBuffer() or of a RegisteredMemory. In a handler or a callback that would be
-  // a wait for itself, which is a CHECK.
+  // If its result was not taken, it cancels the operation, and waits for its end if a NIC may touch the
+  // caller's memory until then: memory of AllocateBuffer() or of a RegisteredMemory. In a handler or a
+  // callback that would be a wait for itself, which is a CHECK, also if the operation has ended by then.
   ~RemoteOperation() {
     if (call_) [[unlikely]]
       End();
@@ -123,7 +123,8 @@ class [[nodiscard]] RemoteOperation {
   // memory that is null, or that the processor does not see and that is in no RegisteredMemory as a whole.
   //
   // Blocks until the result is there. FailedPrecondition: in a handler or callback; the operation is
-  // cancelled. (There it is a CHECK for memory that a NIC may touch: see the destructor.)
+  // cancelled. (There it is a CHECK for memory that a NIC may touch, whether it has ended or not: see the
+  // destructor.)
   absl::Status Wait();
 
   // `callback` runs once, where a callback of a call would (PendingCall::Then()). This object may be

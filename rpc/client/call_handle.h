@@ -99,7 +99,7 @@ class CallHandle {
   void Unhook();
 
   void Cancel();
-  // Nothing asks for the result: cancels. If lands(), waits for the result. CHECK: that would be on a poller.
+  // Nothing asks for the result: cancels. If lands(), waits for the result. CHECK: on a poller, if lands().
   void Drop();
 
   // An alarm on the poller of the channel, not started. `callback`: see Alarm. nullptr: in a child after

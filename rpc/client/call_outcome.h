@@ -152,14 +152,15 @@ class CallOutcome {
   absl::Status Wait(transport::Poller& poller, const CallTimeout& timeout, const char* method,
                     const std::string& peer_address);
   // Likewise, until the result is there, however long `poller` is held: until then the response may be READ
-  // into the caller's memory. CHECK: it is not there, and this thread is on a poller.
+  // into the caller's memory. CHECK: this thread is on a poller, also if the result is there: whether it is
+  // depends on how soon the peer answers, and a peer must not decide whether the process goes on.
   template <typename Whose>
   void WaitToTheEnd(transport::Poller& poller, Whose whose) {
-    if (is_there()) return;
     HAWSER_CHECK(
         !transport::Poller::ThisThreadHoldsOne(), whose(),
         ", which has ReceiveInto(), was waited for, or destroyed, in a handler or a callback, where it "
-        "would wait for itself: keep it, and its memory, until its result is there");
+        "would wait for itself: take its result with Then() or co_await, and keep its memory until then");
+    if (is_there()) return;
     done_.Reset();
     if (Move(Handover::Event::kWait, whose) == Handover::State::kNeither) poller.WaitFor(done_);
   }

@@ -81,6 +81,7 @@ void RemoteCall::Clear() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   carrier_ = nullptr;
   ticket_ = nullptr;
   impossible_ = absl::OkStatus();
+  is_direct_ = false;
   bounce_ = {};
   if (pieces.capacity() > kPiecesKept) pieces = {};
   pieces.clear();
@@ -122,7 +123,8 @@ absl::Status RemoteCall::SetPieces(absl::Span<const RemotePart> parts) {
     if (absl::Status found = FindRegistered(); !found.ok()) return found;
     if (use_) lkey = use_.region().lkey();
   }
-  if (lkey == 0) {
+  is_direct_ = lkey != 0;
+  if (!is_direct_) {
     absl::StatusOr<transport::Lease> bounce = pool.Acquire(local_.size());
     if (!bounce.ok()) return bounce.status();
     bounce_ = *std::move(bounce);
@@ -196,14 +198,15 @@ absl::Status RemoteCall::result() const {
 
 void RemoteCall::CheckMayWait() const {
   HAWSER_CHECK(
-      !is_direct() || !transport::Poller::ThisThreadHoldsOne(),
-      "a RemoteOperation was waited for, or destroyed, in a handler or a callback while a NIC may use "
-      "its memory: keep it, and the memory, until its result is there");
+      !is_direct_ || !transport::Poller::ThisThreadHoldsOne(),
+      "a RemoteOperation on registered memory was waited for, or destroyed, in a handler or a callback, "
+      "where "
+      "it would wait for itself: take its result with Then() or co_await, and keep its memory until then");
 }
 
 absl::Status RemoteCall::Wait() {
-  if (done()) return result();
   CheckMayWait();
+  if (done()) return result();
   if (transport::Poller::ThisThreadHoldsOne()) {
     Drop();
     return MisplacedWait("RemoteOperation::Wait()",
@@ -238,6 +241,7 @@ void RemoteCall::Cancel() {
 }
 
 void RemoteCall::Drop() {
+  CheckMayWait();
   Callback unused;  // Destroyed without the lock.
   {
     const MutexLock lock(mutex_);
@@ -247,8 +251,7 @@ void RemoteCall::Drop() {
     if (done_) return;
   }
   Cancel();
-  if (!is_direct() || done()) return;
-  CheckMayWait();
+  if (!is_direct_ || done()) return;
   carrier_->poller().WaitFor(event_);
 }
 

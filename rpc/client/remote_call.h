@@ -95,7 +95,8 @@ class RemoteCall final : public transport::LaneOperation, public ListLink<struct
   // It has failed before it began.
   void EndUnbegun(const absl::Status& why);
 
-  // Blocks until the result is there. CHECK: on a poller, while a NIC may use the caller's memory.
+  // Blocks until the result is there. CHECK: on a poller, if the operation uses the caller's memory in place,
+  // also if the result is there: that depends on how soon the peer answers.
   absl::Status Wait();
   // Runs `callback` with the result, where callbacks of calls run.
   void Then(Callback callback);
@@ -148,8 +149,6 @@ class RemoteCall final : public transport::LaneOperation, public ListLink<struct
   // `use_`, if the program has registered the caller's memory. Not OK: it can neither be used in place nor be
   // copied, see UserRegions::Find().
   absl::Status FindRegistered();
-  // A NIC may touch the caller's memory until the end.
-  bool is_direct() const { return !bounce_; }
   void CheckMayWait() const;
   void Start();
   RemoteCallHandle Self() {
@@ -165,6 +164,7 @@ class RemoteCall final : public transport::LaneOperation, public ListLink<struct
   absl::Span<uint8_t> local_;
   int64_t timeout_ns_ = 0;
   absl::Status impossible_;       // Not OK: it ends with this.
+  bool is_direct_ = false;        // A NIC may touch the caller's memory until the end.
   transport::Lease bounce_;       // Empty: the caller's memory is registered.
   transport::UserRegionUse use_;  // Until its end. Empty: the program has not registered it.
 

@@ -8,11 +8,16 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "hawser/observe/snapshot.capnp.h"
 #include "hawser/rpc/first_of.h"
+#include "hawser/rpc/registered_memory.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
 #include "hawser/tests/testing/status_matchers.h"
@@ -24,6 +29,28 @@ namespace {
 class MisuseDeathTest : public testing::Test {
  protected:
   MisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  // Runs it in a callback.
+  void OnPoller(absl::AnyInvocable<void()> code) {
+    absl::Notification done;
+    probe::ProbeStub(channel_).Echo().Send().Then([&](const auto&) {
+      code();
+      done.Notify();
+    });
+    done.WaitForNotification();
+  }
+  // Memory of the server, which `ticket` names.
+  absl::StatusOr<SharedMemory> ShareAndGrant(capnp::MessageBuilder& ticket) {
+    absl::StatusOr<SharedMemory> shared = server_.server.Share(64);
+    if (!shared.ok()) return shared;
+    server_.probe.on_act = [&](ServerContext& context, uint64_t) {
+      return context.Grant(*shared, {}, ticket.initRoot<memory::Ticket>());
+    };
+    const absl::Status granted = SendAct(channel_, 1).Wait().status();
+    server_.probe.on_act = nullptr;
+    if (!granted.ok()) return granted;
+    return shared;
+  }
 
   TestServer server_;
   std::shared_ptr<Channel> channel_ = server_.Connect();
@@ -113,19 +140,36 @@ TEST_F(MisuseDeathTest, ACallThatMayWriteToMemoryIsNotGivenUpOnAPoller) {
   };
   auto waited_for = send();
   std::optional<PendingCall<probe::Probe::ActResults>> destroyed(send());
-  const auto on_poller = [&](absl::AnyInvocable<void()> code) {
-    absl::Notification done;
-    probe::ProbeStub(channel_).Echo().Send().Then([&](const auto&) {
-      code();
-      done.Notify();
-    });
-    done.WaitForNotification();
-  };
   constexpr char kWaits[] =
       "a call of .*Probe.act.*which has ReceiveInto\\(\\), was waited for, or destroyed, in";
-  EXPECT_DEATH(on_poller([&] { (void)waited_for.Wait(); }), kWaits);
-  EXPECT_DEATH(on_poller([&] { destroyed.reset(); }), kWaits);
+  EXPECT_DEATH(OnPoller([&] { (void)waited_for.Wait(); }), kWaits);
+  EXPECT_DEATH(OnPoller([&] { destroyed.reset(); }), kWaits);
   for (int i = 0; i < 2; ++i) server_.held.Take().Finish();
+}
+
+// Whether the result is there depends on how soon the peer answers: a peer must not decide whether the
+// process goes on, and the first run is to find the mistake.
+TEST_F(MisuseDeathTest, ACallThatMayWriteToMemoryIsNotGivenUpOnAPollerThoughItHasEnded) {
+  const absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  std::optional<PendingCall<probe::Probe::ActResults>> ended;
+  absl::Notification refused;
+  const auto send = [&] {
+    auto call = probe::ProbeStub(channel_).Act({.timeout = absl::ZeroDuration()});
+    call.ReceiveInto({buffer->data(), buffer->size_bytes()});
+    return call.Send();
+  };
+  // The poller ends a call without time before it runs a callback that was asked for later.
+  ended.emplace(send());
+  send().Then([&](const auto&) { refused.Notify(); });
+  refused.WaitForNotification();
+  constexpr char kWaits[] =
+      "a call of .*Probe.act.*which has ReceiveInto\\(\\), was waited for, or destroyed, in";
+  EXPECT_DEATH(OnPoller([&] { (void)ended->Wait(); }), kWaits);
+  EXPECT_DEATH(OnPoller([&] { ended.reset(); }), kWaits);
+  // What has been taken is nothing to wait for.
+  EXPECT_THAT(ended->Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  OnPoller([&] { ended.reset(); });
 }
 
 TEST_F(MisuseDeathTest, ACallThatMayWriteToMemoryIsNotOneOfSeveral) {
@@ -181,14 +225,62 @@ TEST_F(MisuseDeathTest, SharedMemoryOfTheProgramsOwnDoesNotEndOnAPoller) {
   EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
 }
 
-TEST_F(MisuseDeathTest, AResultOfARemoteOperationIsTakenOnce) {
-  absl::StatusOr<SharedMemory> shared = server_.server.Share(64);
-  ASSERT_THAT(shared.status(), IsOk());
+// A NIC may use the memory until the operation has ended: under way, as one that was begun here, or ended.
+TEST_F(MisuseDeathTest, AnOperationOnRegisteredMemoryIsNotGivenUpOnAPoller) {
   capnp::MallocMessageBuilder message;
-  server_.probe.on_act = [&](ServerContext& context, uint64_t) {
-    return context.Grant(*shared, {}, message.initRoot<memory::Ticket>());
-  };
-  ASSERT_THAT(SendAct(channel_, 1).Wait(), IsOk());
+  const absl::StatusOr<SharedMemory> shared = ShareAndGrant(message);
+  ASSERT_THAT(shared.status(), IsOk());
+  RemoteMemory remote(channel_, message.getRoot<memory::Ticket>());
+  const absl::StatusOr<Buffer> buffer = channel_->AllocateBuffer(4096);
+  ASSERT_THAT(buffer.status(), IsOk());
+  const absl::Span<uint8_t> into(buffer->data(), 64);
+  std::optional<RemoteOperation> ended(remote.Read(0, into, {.timeout = absl::ZeroDuration()}));
+  absl::Notification refused;
+  remote.Read(0, into, {.timeout = absl::ZeroDuration()}).Then([&](const absl::Status&) {
+    refused.Notify();
+  });
+  refused.WaitForNotification();
+  constexpr char kWaits[] =
+      "a RemoteOperation on registered memory was waited for, or destroyed, in a handler or a callback";
+  EXPECT_DEATH(OnPoller([&] { (void)remote.Read(0, into).Wait(); }), kWaits);
+  EXPECT_DEATH(OnPoller([&] { const RemoteOperation begun = remote.Read(0, into); }), kWaits);
+  EXPECT_DEATH(OnPoller([&] { (void)ended->Wait(); }), kWaits);
+  EXPECT_DEATH(OnPoller([&] { ended.reset(); }), kWaits);
+  EXPECT_THAT(ended->Wait(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  // Other memory is copied: nobody touches it once the operation is given up.
+  std::array<uint8_t, 64> own = {};
+  OnPoller([&] {
+    ended.reset();
+    EXPECT_THAT(remote.Read(0, absl::MakeSpan(own)).Wait(), HasCode(absl::StatusCode::kFailedPrecondition));
+    const RemoteOperation dropped = remote.Read(0, absl::MakeSpan(own));
+  });
+}
+
+TEST_F(MisuseDeathTest, ARegisteredMemoryDoesNotEndOnAPoller) {
+  std::vector<uint8_t> own(4096), others(4096);
+  absl::StatusOr<RegisteredMemory> registered =
+      channel_->Register({.address = own.data(), .length_bytes = own.size()});
+  ASSERT_THAT(registered.status(), IsOk());
+  absl::StatusOr<RegisteredMemory> other =
+      channel_->Register({.address = others.data(), .length_bytes = others.size()});
+  ASSERT_THAT(other.status(), IsOk());
+  constexpr char kEnds[] = "a RegisteredMemory was destroyed in a handler or a callback";
+  // Nothing uses it, and nothing ever has.
+  EXPECT_DEATH(OnPoller([&] { const RegisteredMemory ends = *std::move(registered); }), kEnds);
+  EXPECT_DEATH(OnPoller([&] { *registered = *std::move(other); }), kEnds);
+  OnPoller([&] {
+    EXPECT_THAT(registered->Release(), IsOk());
+    *registered = *std::move(other);
+    EXPECT_EQ(registered->data(), others.data());
+    EXPECT_THAT(registered->Release(), IsOk());
+    const RegisteredMemory ends = *std::move(registered);
+  });
+}
+
+TEST_F(MisuseDeathTest, AResultOfARemoteOperationIsTakenOnce) {
+  capnp::MallocMessageBuilder message;
+  const absl::StatusOr<SharedMemory> shared = ShareAndGrant(message);
+  ASSERT_THAT(shared.status(), IsOk());
   RemoteMemory remote(channel_, message.getRoot<memory::Ticket>());
   std::array<uint8_t, 8> bytes = {};
   constexpr char kTwice[] = "the result of a RemoteOperation was taken twice";
