@@ -157,11 +157,11 @@ class ServerContext {
   std::shared_ptr<const void> KeepRequest();
 
   // Bytes of memory that KeepRequest() keeps: a request of up to 512 bytes with its header is copied to some
-  // 1 KiB of the heap. A larger one keeps registered memory: a receive buffer (4 KiB by default) or, if it
-  // did not fit that, the buffer that it was READ into. The caller decides how large that is, and what fills
-  // it: a value of 3,000 bytes may come in a message of 500 MiB. The limit of the pool bounds registered
-  // memory only. So count this, not the size of the value, against a limit, or copy a value that is much
-  // smaller.
+  // 1 KiB of the heap, as a rule (not the first one of a connection). Others keep registered memory: a
+  // receive buffer (4 KiB by default), since the handler's Readers point there, or, if it did not fit that,
+  // the buffer that it was READ into. The caller decides how large that is, and what fills it: a value of
+  // 3,000 bytes may come in a message of 500 MiB. The limit of the pool bounds registered memory only. So
+  // count this, not the size of the value, against a limit, or copy a value that is much smaller.
   uint64_t request_memory_bytes() const;
 
   // Registered memory for a value of the reply, of the device that this caller is connected over: Attach()

@@ -8,6 +8,7 @@
 #include <bit>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hawser/tests/testing/status_matchers.h"
@@ -210,6 +211,60 @@ TEST(KeptRequestTest, AllOfALargeRequestIsInOneBuffer) {
     ASSERT_EQ(service.data.size(), size);
     EXPECT_TRUE(
         std::all_of(service.data.begin(), service.data.end(), [](uint8_t byte) { return byte == 'x'; }));
+  }
+}
+
+// The Readers that a handler has stay where they are, so a request that fits a receive buffer keeps that. Its
+// values take what they need if they are kept one by one.
+TEST(KeptRequestTest, ARequestIsKeptWhereItWasReceivedAndAValueOfItInItsSize) {
+  constexpr uint64_t kReceiveBuffer = 4096;
+  struct Service : ProbeServiceImpl {
+    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
+                      probe::Probe::EchoResults::Builder) override {
+      data = request.getData();
+      value = context.KeepBytes(data);
+      request_bytes = context.request_memory_bytes();
+      kept = context.KeepRequest();
+      is_in_place = request.getData().begin() == data.begin();
+      return absl::OkStatus();
+    }
+    capnp::Data::Reader data;
+    KeptBytes value;
+    uint64_t request_bytes = 0;
+    std::shared_ptr<const void> kept;
+    bool is_in_place = false;
+  } service;
+  const Served served(service);
+  ASSERT_NE(served.channel, nullptr);
+  const auto all_are = [](capnp::Data::Reader bytes, uint8_t expected) {
+    return std::all_of(bytes.begin(), bytes.end(), [expected](uint8_t byte) { return byte == expected; });
+  };
+  ASSERT_THAT(probe::ProbeStub(served.channel).Echo().Send().Wait(), IsOk());
+  uint8_t fill = 0;
+  for (const auto& [size, request_bytes_max] : {std::pair<uint32_t, uint64_t>{300, 2048},
+                                                {512, kReceiveBuffer},
+                                                {1024, kReceiveBuffer},
+                                                {1500, kReceiveBuffer},
+                                                {2800, kReceiveBuffer},
+                                                {4096, MostFor(4096)}}) {
+    auto call = probe::ProbeStub(served.channel).Echo();
+    memset(call.request().initData(size).begin(), ++fill, size);
+    ASSERT_THAT(call.Send().Wait(), IsOk());
+    EXPECT_LE(service.request_bytes, request_bytes_max) << size;
+    EXPECT_LE(service.value.memory_bytes, MostFor(size)) << size;
+    EXPECT_TRUE(service.is_in_place) << size;
+    // Other requests of that size take other memory.
+    const std::shared_ptr<const void> kept = std::move(service.kept);
+    const KeptBytes value = std::move(service.value);
+    const capnp::Data::Reader data = service.data;
+    for (int i = 0; i < 3; ++i) {
+      auto other = probe::ProbeStub(served.channel).Echo();
+      memset(other.request().initData(size).begin(), 0xff, size);
+      ASSERT_THAT(other.Send().Wait(), IsOk());
+    }
+    ASSERT_EQ(data.size(), size);
+    EXPECT_TRUE(all_are(data, fill)) << size;
+    EXPECT_TRUE(all_are(value.bytes, fill)) << size;
   }
 }
 
