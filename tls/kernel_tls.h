@@ -13,7 +13,8 @@ namespace hawser::tls {
 
 // Which connections leave their records to the kernel, where it has TLS (Linux with the module `tls`). There
 // nothing is copied in between: what is sent goes from its segments to the socket, and what is received to
-// its segments.
+// its segments. The number of records that it opens is not known, so bytes alone count in a turn: a peer that
+// sends a byte in each record takes more of it than in user space (rpc/PROTOCOL.md, "Drawbacks").
 enum class KernelUse : uint8_t {
   kNever,
 
