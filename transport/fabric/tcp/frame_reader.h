@@ -65,11 +65,10 @@ class FrameReader {
   bool TakeOfferedPush(uint8_t* sink);
   // Drops those that were not taken, and goes on as Resume().
   Result ResumeAfterPushes();
-  // Bytes of a push that was taken are on their way.
-  bool is_taking_push() const {
-    return payload_ == FrameKind::kPush && payload_missing_ > 0 && target_ != nullptr && pushes_.empty();
+  // Bytes of a push that was taken, and that are on their way.
+  uint32_t rest_of_taken_push() const {
+    return payload_ == FrameKind::kPush && target_ != nullptr && pushes_.empty() ? payload_missing_ : 0;
   }
-  uint32_t rest_of_taken_push() const { return is_taking_push() ? payload_missing_ : 0; }  // How many.
 
   // The last Read() left the stream empty.
   bool emptied() const { return emptied_; }

@@ -57,7 +57,10 @@ class TcpQueuePair final : public QueuePair, public CompletionSource {
   std::optional<uint64_t> answered_read_bytes() const override {
     return traffic_.receive_queue().answered_bytes();
   }
-  Progress progress() const override { return traffic_.progress(); }
+  Progress progress() const override {
+    return {.sent = traffic_.writer().AcknowledgedOfTransfers(traffic_.stream().UnacknowledgedBytes()),
+            .arrived = traffic_.arrived()};
+  }
   bool TakePush(uint64_t wr_id, const Sge& sink, uint64_t remote_address, uint32_t rkey) override;
   bool offers_push() const override { return traffic_.offers_push(); }
   void Disconnect() override;

@@ -188,7 +188,7 @@ void TcpTraffic::ResumeAfterPush() {
 
 // Notes whether all bytes of a push that was taken before have arrived.
 inline void TcpTraffic::NoteRest() {
-  if (!taken_.awaits_rest() || reader_.is_taking_push()) [[likely]]
+  if (!taken_.awaits_rest() || reader_.rest_of_taken_push() != 0) [[likely]]
     return;
   taken_.RestHasCome();
   completion_queue_.Schedule(source_);

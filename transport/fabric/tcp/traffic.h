@@ -48,11 +48,9 @@ class TcpTraffic {
   bool takes_atomics() const { return reader_.takes_atomics(); }
   bool IsReceiving() const { return reader_.IsReceiving(); }
   bool offers_push() const { return reader_.offered_push() != nullptr; }
-  // See QueuePair.
-  QueuePair::Progress progress() const {
-    return {.sent = writer_.AcknowledgedOfTransfers(stream_.UnacknowledgedBytes()),
-            .arrived = send_queue_.read_position() - reader_.rest_of_taken_push()};
-  }
+  const FrameWriter& writer() const { return writer_; }
+  // See QueuePair::Progress.
+  uint64_t arrived() const { return send_queue_.read_position() - reader_.rest_of_taken_push(); }
 
   // Frames pass from here on: both greetings are exchanged, and these were agreed.
   void Start(uint32_t read_depth, uint8_t flags, absl::string_view private_data);
