@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
@@ -242,6 +245,93 @@ TEST_P(VerbsEventsOnNicTest, AnyPortIsChosenAgainIfItIsInUse) {
   const size_t ids = world.verbs.ids.size();
   EXPECT_THAT(listen(any_port), HasCode(absl::StatusCode::kAlreadyExists));
   EXPECT_EQ(world.verbs.ids.size(), ids);
+}
+
+// An iWARP device connects from the port of TCP that the connection manager has chosen, and which may be in
+// use, too.
+TEST_P(VerbsEventsOnNicTest, AnyPortToConnectFromIsChosenAgainIfItIsInUse) {
+  SocketAddress local = FakePeer();
+  for (const uint16_t port : {0, 7471}) {
+    local.set_port(port);
+    for (const bool bound : {false, true}) {
+      if (!bound && port != 0) continue;
+      QueuePairOptions options = {.send_depth = 8, .receive_depth = 8};
+      if (bound) options.local_address = local;
+      FakeWorld world(nic(), options, /*connect=*/false);
+      ASSERT_THAT(world.Receive(1), IsOk());
+      const size_t ids = world.verbs.ids.size();
+      world.verbs.fail_once["rdma_connect"] = EADDRINUSE;
+      ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
+      world.Poll(1600);
+      if (nic().iwarp && port == 0) {
+        EXPECT_THAT(world.news.told, ElementsAre("established"));
+        EXPECT_EQ(world.verbs.ids.size(), ids + 1) << "the first id is destroyed";
+        EXPECT_EQ(world.verbs.queue_pairs.size(), 1u);
+        EXPECT_EQ(world.verbs.receives.size(), 1u) << "it was posted once";
+      } else {
+        EXPECT_THAT(world.news.told, ElementsAre("failed"));
+        EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+        EXPECT_THAT(Message(world.news.why), AllOf(HasSubstr("rdma_connect()"), HasSubstr("EADDRINUSE")));
+      }
+    }
+  }
+}
+
+// The first id is destroyed a little later.
+TEST_P(VerbsEventsOnNicTest, LateNewsOfThePortThatWasInUseIsIgnored) {
+  if (!nic().iwarp) GTEST_SKIP() << "the port is not one of TCP";
+  FakeWorld world(nic(), {.send_depth = 8, .receive_depth = 8}, /*connect=*/false);
+  world.verbs.fail_once["rdma_connect"] = EADDRNOTAVAIL;
+  world.verbs.hold_commands = true;
+  ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
+  rdma_cm_id* const first = world.verbs.newest_id;
+  for (int i = 0; i < 8 && world.verbs.newest_id == first; ++i) {
+    world.verbs.RunCommands();
+    world.Poll(1600);
+  }
+  ASSERT_NE(world.verbs.newest_id, first);
+  ASSERT_EQ(world.verbs.ids.count(first), 1u);
+  world.verbs.CmEvent(first, RDMA_CM_EVENT_ADDR_CHANGE);
+  world.Poll(1600);
+  EXPECT_THAT(world.news.told, IsEmpty());
+  world.verbs.RunCommands();
+  EXPECT_EQ(world.verbs.ids.count(first), 0u);
+  world.Poll(1600);
+  EXPECT_THAT(world.news.told, ElementsAre("established"));
+}
+
+// Else a machine without a free port would never hear of it.
+TEST_P(VerbsEventsOnNicTest, PortsToConnectFromThatAreAllInUseEndTheAttempt) {
+  FakeWorld world(nic(), {.send_depth = 8, .receive_depth = 8}, /*connect=*/false);
+  int tries = 0;
+  world.verbs.fail_always["rdma_connect"] = EADDRINUSE;
+  std::function<void()> count = [&] {
+    ++tries;
+    world.verbs.during["rdma_connect"] = count;
+  };
+  world.verbs.during["rdma_connect"] = count;
+  ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
+  world.Poll(16000);
+  EXPECT_THAT(world.news.told, ElementsAre("failed"));
+  EXPECT_THAT(world.news.why, HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(tries, nic().iwarp ? 8 : 1);
+}
+
+// The caller gives up while another port is being tried.
+TEST_P(VerbsEventsOnNicTest, GivingUpWhileAnotherPortIsTriedLeavesNothing) {
+  for (const int polls : {0, 1, 300}) {
+    FakeWorld world(nic(), {.send_depth = 8, .receive_depth = 8}, /*connect=*/false);
+    const size_t ids = world.verbs.ids.size();
+    world.verbs.fail_once["rdma_connect"] = EADDRINUSE;
+    ASSERT_THAT(world.qp->Connect(FakePeer(), "hello"), IsOk());
+    for (int i = 0; i < 1600 && world.verbs.fail_once.count("rdma_connect") != 0; ++i) world.Poll(1);
+    ASSERT_EQ(world.verbs.fail_once.count("rdma_connect"), 0u);
+    world.Poll(polls);
+    world.qp->Disconnect();
+    world.qp.reset();
+    EXPECT_EQ(world.verbs.ids.size(), ids);
+    EXPECT_EQ(world.verbs.queue_pairs.size(), 0u);
+  }
 }
 
 }  // namespace

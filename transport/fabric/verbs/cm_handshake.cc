@@ -23,6 +23,9 @@ using Event = VerbsEndpoint::Event;
 // give up earlier.
 constexpr int kResolveTimeoutMs = 30000;
 
+// Ports to connect from that are tried if each is in use. Few of some 28,000 are.
+constexpr int kConnectPortTries = 8;
+
 // The connection manager pads with zeros, so data that is all zeros means that there was none.
 absl::string_view WithoutPadding(absl::string_view private_data) {
   return private_data.find_first_not_of('\0') == absl::string_view::npos ? absl::string_view() : private_data;
@@ -51,7 +54,6 @@ std::string VerbsCmHandshake::Accepting() const { return absl::StrCat("accept ",
 
 absl::Status VerbsCmHandshake::Connect(const SocketAddress& address, absl::string_view private_data) {
   const std::string what = absl::StrCat("connect to ", address.ToString());
-  const bool bound = from_.family() != AF_UNSPEC;
   absl::Status allowed = CheckConnect(what, endpoint_.state() == State::kIdle, from_, address, private_data);
   if (!allowed.ok()) return allowed;
   if (absl::Status status = device_.CheckProcess(what); !status.ok()) return status;
@@ -68,20 +70,30 @@ absl::Status VerbsCmHandshake::Connect(const SocketAddress& address, absl::strin
   endpoint_.SetPeer(address);
   private_data_ = std::string(private_data);
   endpoint_.Move(Event::kConnect);
+  Resolve();
+  return absl::OkStatus();
+}
+
+void VerbsCmHandshake::Resolve() {
+  const bool bound = from_.family() != AF_UNSPEC;
   endpoint_.device_qp().SetAckTimeout(id_);
-  if (!SetTrafficClass()) return absl::OkStatus();
-  SocketAddress peer = address, from = from_;
+  if (!SetTrafficClass()) return;
+  SocketAddress peer = endpoint_.remote(), from = from_;
   if (endpoint_.verbs().rdma_resolve_addr(id_, bound ? const_cast<sockaddr*>(from.get()) : nullptr,
                                           const_cast<sockaddr*>(peer.get()), kResolveTimeoutMs) != 0) {
     const int error = errno;
     endpoint_.Fail(
         bound && (error == EADDRNOTAVAIL || error == ENODEV)
             ? absl::UnavailableError(absl::StrCat(
-                  what, " from ", from_.ToString(), ": rdma_resolve_addr(): ", DescribeErrno(error),
+                  ConnectingTo(), " from ", from_.ToString(), ": rdma_resolve_addr(): ", DescribeErrno(error),
                   ": no interface of this machine that has an RDMA device has that address"))
-            : ConnectCallError(what, "rdma_resolve_addr()", error));
+            : ConnectCallError(ConnectingTo(), "rdma_resolve_addr()", error));
   }
-  return absl::OkStatus();
+}
+
+bool VerbsCmHandshake::IsResolving() const {
+  return endpoint_.state() == State::kResolving ||
+         (resolves_again_ && endpoint_.state() == State::kConnecting);
 }
 
 // Called before the route is resolved, because it is a part of the route. The side that accepts uses the
@@ -98,6 +110,7 @@ bool VerbsCmHandshake::SetTrafficClass() {
 }
 
 void VerbsCmHandshake::OnCmEvent(const VerbsCmEvent& event) {
+  if (event.id != id_) return;  // It is late: ConnectFromAnotherPort() has replaced the id.
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
       if (event.status != 0) return endpoint_.Fail(ConnectError(ConnectingTo(), event.type, event.status));
@@ -150,7 +163,7 @@ void VerbsCmHandshake::OnCmEvent(const VerbsCmEvent& event) {
 }
 
 void VerbsCmHandshake::OnAddressResolved() {
-  if (endpoint_.state() != State::kResolving) return;
+  if (!IsResolving()) return;
   endpoint_.SetLocal(LocalAddress(*id_));
   if (!device_.Is(id_->verbs)) {
     return endpoint_.Fail(absl::UnavailableError(
@@ -166,7 +179,8 @@ void VerbsCmHandshake::OnAddressResolved() {
 }
 
 void VerbsCmHandshake::OnRouteResolved() {
-  if (endpoint_.state() != State::kResolving) return;
+  if (!IsResolving()) return;
+  if (std::exchange(resolves_again_, false)) return AskToConnect();
   endpoint_.Move(Event::kResolved);
   endpoint_.HandOver([id = id_, what = ConnectingTo()](
                          VerbsDeviceQp& qp) { return qp.Create(id, /*accepted=*/false, what); },
@@ -181,7 +195,12 @@ void VerbsCmHandshake::OnCreated(const absl::Status& result) {
   endpoint_.OnCreated();
 }
 
-void VerbsCmHandshake::Continue() { accepted_ ? Answer() : AskToConnect(); }
+void VerbsCmHandshake::Continue() {
+  if (accepted_) return Answer();
+  endpoint_.Move(Event::kCreated);
+  endpoint_.SetConnectsAlone(device_.iwarp());
+  AskToConnect();
+}
 
 void VerbsCmHandshake::OnPeerSpoke() {
   if (endpoint_.state() != State::kAnswering && endpoint_.state() != State::kAccepting) return;
@@ -191,8 +210,6 @@ void VerbsCmHandshake::OnPeerSpoke() {
 }
 
 void VerbsCmHandshake::AskToConnect() {
-  endpoint_.Move(Event::kCreated);
-  endpoint_.SetConnectsAlone(device_.iwarp());
   endpoint_.HandOver(
       [id = id_, parameters = ConnectionParameters(), private_data = private_data_,
        what = ConnectingTo()](VerbsDeviceQp& qp) mutable {
@@ -204,9 +221,32 @@ void VerbsCmHandshake::AskToConnect() {
 
 void VerbsCmHandshake::OnAskedToConnect(const absl::Status& result) {
   if (endpoint_.state() == State::kError) return;
+  if (absl::IsAlreadyExists(result)) {
+    const bool any_port = from_.family() == AF_UNSPEC || from_.port() == 0;
+    if (any_port && ports_tried_++ < kConnectPortTries) return ConnectFromAnotherPort();
+    return endpoint_.FailHandshake(absl::UnavailableError(result.message()));
+  }
   if (!result.ok()) return endpoint_.FailHandshake(result);
   connect_returned_ = true;
   LeaveConnectThread();
+}
+
+void VerbsCmHandshake::ConnectFromAnotherPort() {
+  endpoint_.HandOver(
+      [id = TakeId()](VerbsDeviceQp& qp) {
+        qp.DestroyId(id);
+        return absl::OkStatus();
+      },
+      nullptr);
+  if (endpoint_.verbs().rdma_create_id(endpoint_.completion_queue().channel()->get(), &id_,
+                                       VerbsCompletionQueue::CmContext(endpoint_.token()),
+                                       RDMA_PS_TCP) != 0) {
+    const int error = errno;
+    id_ = nullptr;
+    return endpoint_.Fail(ConnectCallError(ConnectingTo(), "rdma_create_id()", error));
+  }
+  resolves_again_ = true;
+  Resolve();
 }
 
 // Until rdma_connect() has returned and the peer has answered, a command of this queue pair may wait for the

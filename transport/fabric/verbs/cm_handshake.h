@@ -27,6 +27,10 @@ namespace hawser::fabric {
 //
 // Over iWARP the device moves the ibv_qp, and reports ESTABLISHED to both sides. What takes long are commands
 // of the control thread, see VerbsDeviceQp.
+//
+// The port to connect from is one of TCP there, and the connection manager chooses it without asking TCP. If
+// another socket has it, rdma_connect() fails, and the handshake begins again with another rdma_cm_id, in
+// kConnecting: the ibv_qp and its receives stay.
 // Thread:   that of the queue pair.
 // Failure:  FailHandshake() of the VerbsEndpoint, or Fail() if no peer waits for an answer.
 class VerbsCmHandshake {
@@ -65,6 +69,9 @@ class VerbsCmHandshake {
 
  private:
   std::string ConnectingTo() const;
+  // Resolves the address for the new `id_`.
+  void Resolve();
+  bool IsResolving() const;
   // False: it failed.
   bool SetTrafficClass();
   void OnAddressResolved();
@@ -72,6 +79,7 @@ class VerbsCmHandshake {
   void OnCreated(const absl::Status& result);
   void AskToConnect();
   void OnAskedToConnect(const absl::Status& result);
+  void ConnectFromAnotherPort();
   void LeaveConnectThread();
   rdma_conn_param ConnectionParameters() const;
   void OnConnectResponse(const VerbsCmEvent& event);
@@ -89,6 +97,8 @@ class VerbsCmHandshake {
   bool accepted_ = false;     // By Accept(), rather than by the peer.
   bool was_established_ = false;
   bool connect_returned_ = false;  // rdma_connect()
+  bool resolves_again_ = false;    // After ConnectFromAnotherPort().
+  int ports_tried_ = 1;
 };
 
 }  // namespace hawser::fabric

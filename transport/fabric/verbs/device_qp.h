@@ -102,6 +102,7 @@ class VerbsDeviceQp final : public AsyncEventHandler {
   absl::Status Create(rdma_cm_id* id, bool accepted, absl::string_view what);
   // Moves it on to RTS, at the side that has connected, and adopts what the peer's NIC offers.
   absl::Status Establish(rdma_cm_id* id, absl::string_view what);
+  // AlreadyExists: over iWARP, the port to connect from cannot be used; another one may.
   absl::Status Connect(rdma_cm_id* id, rdma_conn_param& parameters, absl::string_view what);
   // Moves it on to RTS and calls rdma_accept().
   absl::Status Accept(rdma_cm_id* id, rdma_conn_param& parameters, absl::string_view what);

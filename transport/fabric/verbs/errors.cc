@@ -107,6 +107,8 @@ const char* LikelyCause(int error) {
     case EHOSTUNREACH:
     case ENETUNREACH:
       return ": no route leads there, or the host is down";
+    case EADDRINUSE:
+      return ": another socket of this machine has the port to connect from";
     case EADDRNOTAVAIL:
       return ": no local address or port is left to connect from";
     case EAFNOSUPPORT:

@@ -160,6 +160,12 @@ absl::Status VerbsDeviceQp::Connect(rdma_cm_id* id, rdma_conn_param& parameters,
   if (absl::Status status = Ended(what); !status.ok()) return status;
   if (verbs().rdma_connect(id, &parameters) == 0) return absl::OkStatus();
   const int error = errno;
+  // The driver binds and connects a socket of TCP (kernel_bindconnect() of siw and erdma). EADDRINUSE:
+  // another socket has the port. EADDRNOTAVAIL: perhaps an old connection from it to the same peer has not
+  // ended yet.
+  if (device_.iwarp() && (error == EADDRINUSE || error == EADDRNOTAVAIL)) {
+    return absl::AlreadyExistsError(ConnectCallError(what, "rdma_connect()", error).message());
+  }
   // siw reports a closed port here. Other devices report it by an event.
   return error == ECONNREFUSED
              ? absl::UnavailableError(absl::StrCat(what,
