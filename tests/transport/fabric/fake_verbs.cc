@@ -36,12 +36,12 @@ int NewFd() { return eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE); }
 bool Fails(const char* call) {
   if (auto meanwhile = fake->during.extract(call); !meanwhile.empty()) meanwhile.mapped()();
   if (const auto always = fake->fail_always.find(call); always != fake->fail_always.end()) {
-    errno = always->second;
+    if (always->second != 0) errno = always->second;
     return true;
   }
   const auto it = fake->fail_once.find(call);
   if (it == fake->fail_once.end()) return false;
-  errno = it->second;
+  if (it->second != 0) errno = it->second;
   fake->fail_once.erase(it);
   return true;
 }

@@ -115,6 +115,7 @@ class FakeVerbs : private VerbsExecutor {
   std::atomic<int> polls = 0;                 // Calls of ibv_poll_cq() and ibv_req_notify_cq().
 
   // What calls fail with, once: by name, "rdma_connect". "RDMA_CM_EVENT_ADDR_RESOLVED": comes as an error.
+  // 0: the call fails, and leaves errno as it was.
   std::map<std::string, int> fail_once;
   std::map<std::string, int> fail_always;
   std::map<std::string, std::function<void()>> during;  // What happens meanwhile, once; by name, too.

@@ -652,6 +652,32 @@ TEST_P(VerbsFailureOnNicTest, AMemlockLimitIsNamed) {
   EXPECT_THAT(Message(status), AllOf(HasSubstr("ibv_reg_mr() of 100 bytes"), HasSubstr("ulimit -l")));
 }
 
+// A text that names the errno of an earlier call, ENOMEM perhaps, sends its reader after the wrong limit.
+TEST_P(VerbsFailureOnNicTest, ARegistrationThatFailsWithoutErrnoTellsNoOlderOne) {
+  FakeVerbs::Options options = nic();
+  options.grants = GrantKind::kRegistered;
+  FakeWorld world(options);
+  const auto expect_no_reason = [](const absl::Status& status) {
+    EXPECT_THAT(Message(status), AllOf(HasSubstr("ibv_reg_mr()"), HasSubstr("errno is 0")));
+    EXPECT_THAT(Message(status), Not(HasSubstr("memlock")));
+  };
+  world.verbs.fail_always["ibv_reg_mr"] = 0;
+  errno = ENOMEM;
+  expect_no_reason(world.fabric->Register(world.memory.data(), 100).status());
+  errno = ENOMEM;
+  expect_no_reason(world.qp->Grant(world.At(0, 100), QueuePair::Access::kRead).status());
+  if (!nic().iwarp) return;
+  const Sge sink = world.At(0, 100);
+  const SendWorkRequest read = {.wr_id = 1,
+                                .opcode = Opcode::kRead,
+                                .signaled = true,
+                                .sges = {&sink, 1},
+                                .remote_address = 0x1000,
+                                .rkey = 77};
+  errno = ENOMEM;
+  expect_no_reason(world.qp->PostSend({&read, 1}));
+}
+
 // A pool then registers larger regions, and keeps them longer.
 TEST_P(VerbsFailureOnNicTest, MemoryIsPinned) {
   FakeWorld world(nic());

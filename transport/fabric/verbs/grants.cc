@@ -76,6 +76,7 @@ absl::StatusOr<uint32_t> VerbsGrants::GrantByRegistration(const Sge& range, int 
   if (access != IBV_ACCESS_REMOTE_READ) access |= IBV_ACCESS_LOCAL_WRITE;
   ibv_mr* mr;
   do {
+    errno = 0;  // Some providers set none.
     mr = device_.verbs().ibv_reg_mr(device_.pd(), range.address, range.length, access);
     if (mr == nullptr) return RegistrationError("grant memory to a peer", range.length, errno);
     registered_[mr->rkey] = mr;

@@ -168,6 +168,7 @@ ibv_mr* VerbsMemory::Make(const Region& region) const {
   const MemoryRange& range = region.range();
   const int local = int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_OPTIONAL_RANGE};
   const int access = region.for_peers() ? access_ : access_ & local;
+  errno = 0;  // Some providers set none.
   switch (range.kind) {
     case MemoryRange::Kind::kHost:
       break;

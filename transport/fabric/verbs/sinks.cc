@@ -46,10 +46,12 @@ absl::StatusOr<VerbsSinks::Begun> VerbsSinks::Begin(const Sge& range) {
     if (absl::Status status = Unkeep(std::exchange(sink->registration, kNone)); !status.ok()) return status;
     wanted = PortionOf(*sink, range);
   }
+  errno = 0;  // Some providers set none.
   ibv_mr* mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length, access_);
   if (mr == nullptr &&
       wanted.length > range.length) {  // Perhaps it can still pin as much as this READ needs.
     wanted = range;
+    errno = 0;
     mr = device_.verbs().ibv_reg_mr(device_.pd(), wanted.address, wanted.length, access_);
   }
   if (mr == nullptr) return RegistrationError("READ into memory", wanted.length, errno);
