@@ -59,7 +59,8 @@ void CallSender::SetWhyNotReady(const absl::Status& why) {
 
 bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {
   // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
-  if (absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend())) return false;
+  const bool lost = absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend());
+  if (lost && call.request != nullptr) return false;
   call.EndSoon(call.errors().Error(why.code(), why.message()));
   return true;
 }

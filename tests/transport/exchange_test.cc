@@ -175,6 +175,52 @@ TEST(RevocationTest, ThePayloadIsKeptUntilTheFabricSaysThatThePeerCannotReadItAn
   EXPECT_TRUE(world.RunUntil([&] { return !payload.is_alive(); }));
 }
 
+// Of two payloads, of which the device grants the first and refuses the second.
+struct HalfGranted {
+  explicit HalfGranted(World::Side& side)
+      : first(side, 64 << 10), second(side, 64 << 10), message(side.messages().NewOutgoing()) {
+    side.fabric->LimitGrants(1);
+    side.fabric->KeepBackRevocations(true);
+    auto list = message->builder().getRoot<capnp::AnyPointer>().initAs<capnp::List<capnp::Data>>(2);
+    list.adopt(0, message->Attach(first.data, std::move(first.owner)));
+    list.adopt(1, message->Attach(second.data, std::move(second.owner)));
+  }
+
+  Payload first, second;
+  OutgoingMessagePtr message;
+};
+
+TEST(RevocationTest, ARequestThatIsNotSentIsKeptUntilWhatWasGrantedOfItIsRevoked) {
+  World world;
+  Link link(world);
+  HalfGranted half(world.client);
+  PendingCall call;
+  EXPECT_THAT(link.Send(call, std::move(half.message)), HasCode(absl::StatusCode::kResourceExhausted));
+  world.Pass(absl::Milliseconds(10));
+  EXPECT_TRUE(half.first.is_alive()) << "the peer may READ it";
+  EXPECT_TRUE(link.client_end->CanSend());
+  world.client.fabric->KeepBackRevocations(false);
+  EXPECT_TRUE(world.RunUntil([&] { return !half.first.is_alive() && !half.second.is_alive(); }));
+}
+
+TEST(RevocationTest, AResponseThatIsNotSentIsKeptUntilWhatWasGrantedOfItIsRevoked) {
+  World world;
+  Link link(world);
+  PendingCall call;
+  ASSERT_THAT(link.Send(call, 8), IsOk());
+  ASSERT_TRUE(world.RunUntil([&] { return !link.server.requests.empty(); }));
+  const ExchangeId id = link.server.requests[0].id;
+  HalfGranted half(world.server);
+  EXPECT_THAT(link.Respond(id, std::move(half.message)), HasCode(absl::StatusCode::kResourceExhausted));
+  link.RespondEmpty(id);
+  ASSERT_TRUE(world.RunUntil([&] { return call.done(); }));
+  EXPECT_THAT(call.response, IsOk());
+  world.Pass(absl::Milliseconds(10));
+  EXPECT_TRUE(half.first.is_alive()) << "the peer may READ it";
+  world.server.fabric->KeepBackRevocations(false);
+  EXPECT_TRUE(world.RunUntil([&] { return !half.first.is_alive() && !half.second.is_alive(); }));
+}
+
 TEST_P(AttachedTest, APayloadOfAResponseIsReleasedWhenTheCallerHasIt) {
   World world;
   Link link(world);

@@ -66,8 +66,9 @@ class Connection final : Port, public fabric::ConnectionHandler, Control::Source
   // ---- As the side that sends requests.
 
   // Sends `request`; `handler` is called with its end exactly once, at `deadline_ns` (of the poller's clock)
-  // at the latest. OK means posted, not delivered: only the response proves delivery. `request` is moved from
-  // only on OK; not OK: nothing was sent. ResourceExhausted: every slot is busy; try again from OnSlotFree().
+  // at the latest. OK means posted, not delivered: only the response proves delivery. Not OK: nothing was
+  // sent, and `request` is as it was, or null if the connection keeps it until what it had granted of it is
+  // revoked. ResourceExhausted: every slot is busy; try again from OnSlotFree().
   // InvalidArgument: larger than the peer takes, or this side sends. Unavailable: not ready, draining, or
   // failed.
   absl::StatusOr<ExchangeId> SendRequest(OutgoingMessagePtr& request, int64_t deadline_ns,

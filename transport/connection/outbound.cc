@@ -195,12 +195,12 @@ Outbound* Outbounds::Post(Header& header, OutgoingMessagePtr& message, absl::Sta
       return &outbound;
     }
   }
-  message = std::move(outbound.message_);
   if (outbound.has_grants()) {
     outbound.Revoke();
-  } else {
-    Free(outbound);
+    return &outbound;
   }
+  message = std::move(outbound.message_);
+  Free(outbound);
   return nullptr;
 }
 
@@ -291,6 +291,8 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
     if (absl::Status may = responses_.MayGrant(counted); !may.ok()) return may;
   }
 
+  // A message of which nothing was granted can be sent on another connection, so this is looked at first.
+  if (layout.is_inline.count() != segments.size() && !sends_.MakeRoom()) return port_.why_closed();
   absl::InlinedVector<TableEntry, kHeadroomSegments> table;
   size_t inline_entries = 0;  // Gather entries of the inline segments, besides that of the prefix.
   for (size_t i = 0; i < segments.size(); ++i) {

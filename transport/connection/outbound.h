@@ -106,7 +106,9 @@ class Outbounds final : ResponseAccount::Owner {
   // Queues `message` as one SEND: whole, if it fits the agreed receive buffer; otherwise its large segments
   // are granted to the peer, which READs them from where they were built, and the small ones go along.
   // The caller sets kind, slot, generation and timeout of `header`. The result has taken `message`, and is
-  // valid until its release. Null: nothing was queued, `message` is untouched, and `why` says why:
+  // valid until its release. If `why` is not OK, nothing was queued, and the result is null: `message` is
+  // untouched. But if some of it was granted before the rest could not be, the result has taken it
+  // nevertheless, keeps it until that is revoked, and is valid until the next Poll() only. `why`:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or
   //                      it is a response beyond what the peer's host may hold

@@ -136,7 +136,11 @@ absl::Status Responder::RespondOtherwise(Slot& slot, Header header, OutgoingMess
   absl::Status why;
   Outbound* const posted = outbounds_.Post(header, response, why, slot.ends_rkey);
   if (!port_.carries_traffic()) return absl::OkStatus();
-  if (posted == nullptr) return why;
+  if (!why.ok()) {
+    // What was granted of it is being revoked; the answer in its place releases the request.
+    if (posted != nullptr && posted->IsFrom(slot.request)) posted->Keep(inbounds_.Detach(slot.request));
+    return why;
+  }
   credits_.OnAdvertised();
   HAWSER_PROBE(response_sent, port_.number(), header.slot, header.generation);
   if (posted->has_grants() && posted->IsFrom(slot.request)) {

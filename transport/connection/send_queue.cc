@@ -41,17 +41,21 @@ uint32_t SendQueue::Size(uint32_t slots, uint32_t read_depth) {
   return depth_;
 }
 
-SendQueue::Entry* SendQueue::Push() {
-  if (end_ - completed_ == ring_.places()) {
-    if (ring_.places() == places_max_) {
-      // The NIC of an honest peer acknowledges every message that the peer has answered. Any other peer gets
-      // no more of our memory.
-      port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
-                 absl::StatusCode::kUnavailable);
-      return nullptr;
-    }
-    ring_.Reserve(completed_, end_, 1);
+bool SendQueue::MakeRoom() {
+  if (end_ - completed_ != ring_.places()) return true;
+  if (ring_.places() == places_max_) {
+    // The NIC of an honest peer acknowledges every message that the peer has answered. Any other peer gets
+    // no more of our memory.
+    port_.Fail(Violation::kLimit, "answers messages whose arrival it never acknowledged",
+               absl::StatusCode::kUnavailable);
+    return false;
   }
+  ring_.Reserve(completed_, end_, 1);
+  return true;
+}
+
+SendQueue::Entry* SendQueue::Push() {
+  if (!MakeRoom()) return nullptr;
   port_.FlushLater();
   return &at(end_++);
 }

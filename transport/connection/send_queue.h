@@ -69,6 +69,8 @@ class SendQueue {
   uint32_t Size(uint32_t slots, uint32_t read_depth);
   static uint32_t Depth(uint32_t slots, uint32_t read_depth);
 
+  // A place for the next work request. False: as PushSend().
+  bool MakeRoom();
   // Both are posted by the next Flush(). `signaled`: asks for a completion, whatever its turn; for large
   // messages, whose memory is wanted back soon. `owner`: null if its memory is the connection's.
   // `ends_rkey`: a grant of the peer's that it ends (fabric::Fabric::sends_end_grants()); 0: none.

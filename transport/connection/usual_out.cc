@@ -56,7 +56,7 @@ uint32_t TimeoutUs(int64_t deadline_ns, int64_t now_ns) {
   } else {
     absl::Status why;
     Outbound* const posted = PostOther(header, request, why);
-    if (posted == nullptr) return why;
+    if (!why.ok()) return why;
     slot.request = posted;
   }
   free_.pop_back();
