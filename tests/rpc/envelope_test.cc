@@ -42,7 +42,7 @@ TEST(EnvelopeTest, ABitThatARequestMustNotSetIsRefused) {
 
 TEST(EnvelopeTest, AResponseComesBackAsItWasSaid) {
   for (int code = 0; code <= 16; ++code) {
-    for (const auto [not_run, refused] : {std::pair(false, false), {true, false}, {false, true}}) {
+    for (const auto& [not_run, refused] : {std::pair(false, false), {true, false}, {false, true}}) {
       const auto decoded = DecodeResponseEnvelope(
           Encode(ResponseEnvelope{static_cast<absl::StatusCode>(code), not_run, 0, refused}));
       ASSERT_THAT(decoded, IsOk());

@@ -343,7 +343,6 @@ TEST(MethodTableTest, NamesAFewInterfacesAndCountsTheRest) {
 }
 
 // ---- Handlers
-};
 
 TEST(ServerTest, HandlersRunOnTheExecutor) {
   Box<absl::AnyInvocable<void()>> jobs;
