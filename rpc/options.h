@@ -84,14 +84,14 @@ using transport::Runtime;
 struct CallOptions {
   // For a call that a handler makes to answer its own call. It has the deadline of the handler's call, and is
   // cancelled when that caller stops waiting before the answer. If the handler's call has no deadline, or one
-  // that is more than 71 minutes away and so does not travel, it has none either: not that of
-  // ChannelOptions::default_timeout. It carries on the trace of the handler's call (rpc/trace.h), but does
-  // not have its metadata. The result may be changed at will.
+  // that is more than 71 minutes away and so does not travel, it has that of ChannelOptions::default_timeout:
+  // how long a thread of this process waits is not for a client alone to say. It carries on the trace of the
+  // handler's call (rpc/trace.h), but does not have its metadata. The result may be changed at will.
   static CallOptions For(ServerContext& context);
 
   // When the caller stops waiting. The earlier of the two counts. An infinite one is the same as none;
-  // without both it is ChannelOptions::default_timeout. So only a channel whose default_timeout is infinite,
-  // and For(), make calls without a deadline. In the past, zero or negative: the call is not sent, and ends
+  // without both it is ChannelOptions::default_timeout. So only a channel whose default_timeout is infinite
+  // makes calls without a deadline. In the past, zero or negative: the call is not sent, and ends
   // with DeadlineExceeded. The server does not get one that is more than 71 minutes away: for the handler the
   // call has no deadline, and is cancelled when the caller stops waiting.
   absl::Time deadline = absl::InfiniteFuture();

@@ -212,8 +212,9 @@ absl::Status Shortened(const absl::Status& status, size_t text_max) {
   return absl::Status(status.code(), absl::string_view(text).substr(0, CutAt(text, text_max)));
 }
 
-void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message) {
+void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message, bool refused) {
   wire::Status::Builder body = message.builder().initRoot<wire::Status>();
+  body.setRefused(refused);
   const std::string text = PublicText(status);
   const size_t kept = CutAt(text, kStatusMessageMax);
   const absl::string_view ending = kept < text.size() ? "..." : "";
@@ -229,8 +230,9 @@ void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& messag
   }
 }
 
-absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& message) {
+absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& message, bool* refused) {
   absl::Status status;
+  if (refused != nullptr) *refused = false;
   const absl::Status read = CatchMalformed([&] {
     capnp::ReaderOptions options;
     options.traversalLimitInWords = (kStatusMessageMax + kStatusDetailBytesMax) / sizeof(capnp::word) * 2;
@@ -254,6 +256,7 @@ absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& mes
     }
     // What it says about a call, it does not say about this one.
     SetKnown(read_so_far, {});
+    if (refused != nullptr) *refused = body.getRefused();
     status = std::move(read_so_far);
   });
   if (read.ok()) return status;

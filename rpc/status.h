@@ -21,9 +21,9 @@
 namespace hawser {
 
 // Whether the server may have run a call that failed. False: it has not, so the call can be repeated whatever
-// its method does: it was not sent, or the server says that it has refused it: it shuts down, its executor
-// has dropped the handler, the request found no memory, or too many handlers run without a caller. Also true
-// for a status that is not from a call.
+// its method does: it was not sent, or the server says that it has not called the handler, for example
+// because it shuts down, its executor has dropped the handler, the request found no memory or was too large,
+// or too many handlers run without a caller. Also true for a status that is not from a call.
 bool WasSent(const absl::Status& status);
 
 namespace internal {
@@ -77,13 +77,14 @@ absl::Status Shortened(const absl::Status& status, size_t text_max);
 
 // Writes everything of `status` except the code into the body of `message`. The code goes into the envelope.
 // Does not write what WasSent() and MetadataOf() read, which is about another call, nor a text that
-// KeepTextHere() keeps.
-void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message);
+// KeepTextHere() keeps. `refused`: the handler of the call was not run.
+void EncodeStatus(const absl::Status& status, transport::OutgoingMessage& message, bool refused = false);
 
 // `code` is not OK. Never OK; a malformed body costs the text, not the code. The text and the names of the
 // details are escaped (EscapePeerText()): the peer chose them, and they reach terminals and logs. The values
-// of the details are not.
-absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& message);
+// of the details are not. `refused`, if it is not null: whether the peer says that it has not run the method.
+absl::Status DecodeStatus(absl::StatusCode code, transport::IncomingMessage& message,
+                          bool* refused = nullptr);
 
 }  // namespace internal
 }  // namespace hawser

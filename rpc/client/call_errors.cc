@@ -48,11 +48,12 @@ absl::Status CallErrors::InResponse(transport::IncomingMessage& response, bool s
   if (!metadata.ok()) return Error(absl::StatusCode::kDataLoss, metadata.status().message());
   if (envelope->code == absl::StatusCode::kOk) return absl::OkStatus();
   not_run = envelope->not_run;
-  absl::Status error = DecodeStatus(envelope->code, response);
+  bool refused = false;
+  absl::Status error = DecodeStatus(envelope->code, response, &refused);
   if (not_run) return error;
   SetMetadata(error, *metadata);
   error = NameUnserved(std::move(error), method, peer_address);
-  return envelope->refused && !sent_before ? NotSent(std::move(error)) : error;
+  return refused && !sent_before ? NotSent(std::move(error)) : error;
 }
 
 std::string CallErrors::Describe() const { return absl::StrCat("a call of ", method, " to ", peer_address); }

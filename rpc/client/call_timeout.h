@@ -26,9 +26,7 @@ class CallTimeout {
   [[gnu::always_inline]] bool Set(const CallOptions& options, int64_t default_ns) {
     deadline_ = options.deadline;
     const bool is_relative = deadline_ == absl::InfiniteFuture();
-    // Those of CallOptions::For() have the time of the handler's call, which may be endless.
-    const bool has_default =
-        is_relative && options.timeout == absl::InfiniteDuration() && options.scope.get() == nullptr;
+    const bool has_default = is_relative && options.timeout == absl::InfiniteDuration();
     timeout_ns_ = has_default ? default_ns : absl::ToInt64Nanoseconds(options.timeout);
     return is_relative && timeout_ns_ >= kExactNs;
   }

@@ -89,10 +89,9 @@ void ErrorSender::Send(transport::ExchangeId id, const absl::Status& status, Han
 
 absl::Status ErrorSender::SendIn(transport::OutgoingMessagePtr message, transport::ExchangeId id,
                                  const absl::Status& status, Handler handler, const Metadata* metadata) {
-  EncodeStatus(status, *message);
+  EncodeStatus(status, *message, handler == Handler::kRefused);
   const uint16_t segment = metadata == nullptr ? 0 : AddMetadata(*metadata, *message);
-  message->SetEnvelope(Encode(
-      ResponseEnvelope{status.code(), handler == Handler::kNotRun, segment, handler == Handler::kRefused}));
+  message->SetEnvelope(Encode(ResponseEnvelope{status.code(), handler == Handler::kNotRun, segment}));
   return message->status().ok() ? connection_->Respond(id, message) : message->status();
 }
 

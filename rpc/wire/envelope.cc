@@ -7,8 +7,6 @@ namespace hawser::internal {
 namespace {
 
 constexpr uint8_t kNotRunFlag = 0x01;
-constexpr uint8_t kRefusedFlag = 0x02;
-constexpr uint8_t kFlags = kNotRunFlag | kRefusedFlag;
 
 }  // namespace
 
@@ -27,7 +25,7 @@ absl::StatusOr<RequestEnvelope> DecodeRequestEnvelope(absl::Span<const uint8_t> 
 std::array<uint8_t, kResponseEnvelopeBytes> Encode(const ResponseEnvelope& envelope) {
   std::array<uint8_t, kResponseEnvelopeBytes> bytes = {};
   bytes[0] = static_cast<uint8_t>(envelope.code);
-  bytes[1] = envelope.not_run ? kNotRunFlag : envelope.refused ? kRefusedFlag : 0;
+  bytes[1] = envelope.not_run ? kNotRunFlag : 0;
   StoreLittle16(bytes.data() + 2, envelope.metadata_segment);
   return bytes;
 }
@@ -37,17 +35,17 @@ absl::StatusOr<ResponseEnvelope> DecodeResponseEnvelope(absl::Span<const uint8_t
     return absl::DataLossError(absl::StrCat("the response's envelope has ", bytes.size(),
                                             " bytes, it must have ", kResponseEnvelopeBytes));
   }
-  const uint8_t flags = bytes[1];
+  const bool not_run = (bytes[1] & kNotRunFlag) != 0;
   const uint16_t metadata_segment = LoadLittle16(bytes.data() + 2);
-  if ((flags & ~kFlags) != 0 || flags == kFlags || LoadLittle32(bytes.data() + 4) != 0) {
+  if ((bytes[1] & ~kNotRunFlag) != 0 || LoadLittle32(bytes.data() + 4) != 0) {
     return absl::DataLossError("the response's envelope sets bits that this version does not know");
   }
-  if (flags != 0 && metadata_segment != 0) {
+  if (not_run && metadata_segment != 0) {
     return absl::DataLossError("the response has metadata of a method that, it says, was not run");
   }
   const bool known = bytes[0] <= static_cast<uint8_t>(absl::StatusCode::kUnauthenticated);
   return ResponseEnvelope{known ? static_cast<absl::StatusCode>(bytes[0]) : absl::StatusCode::kUnknown,
-                          flags == kNotRunFlag, metadata_segment, flags == kRefusedFlag};
+                          not_run, metadata_segment};
 }
 
 }  // namespace hawser::internal

@@ -96,12 +96,12 @@ std::string RpcWords::Envelope(Script& script, bool request) {
   said_something_odd_ = true;
   if (how < 6) {
     const auto code = static_cast<absl::StatusCode>(1 + script.Below(16));
-    said_not_run_ |= how == 5;
+    said_not_run_ = true;
     const auto metadata_segment = static_cast<uint16_t>(how == 5 ? 0 : script.Below(4));
     return ToString(internal::Encode(internal::ResponseEnvelope{code, how == 5, metadata_segment}));
   }
   const std::string words = how == 6 ? AnyWords(script, 2) : AnyWords(script, 5);
-  said_not_run_ |= words.size() == 8 && (words[1] == 1 || words[1] == 2);
+  said_not_run_ |= words.size() == 8 && (words[0] != 0 || words[1] == 1);
   return words;
 }
 

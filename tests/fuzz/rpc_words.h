@@ -21,7 +21,7 @@ class RpcWords final : public LiarWords {
 
   // An answer was not a good message and an OK.
   bool said_something_odd() const { return said_something_odd_; }
-  // An answer said that the call was not run, or was refused.
+  // An answer said that the call was not run, or it was an error: the body, read as a Status, may say so.
   bool said_not_run() const { return said_not_run_; }
   // How often the call with this id, the first word of its request, has come.
   int heard(uint64_t id) const;

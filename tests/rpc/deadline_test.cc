@@ -86,7 +86,6 @@ TEST(DeadlineTest, WithoutOneTheChannelsDefaultCounts) {
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
 }
 
-// Only the callback moves the clock, so the call must not expire.
 // On the wire 71 minutes fit. A shorter time than the caller's would end the call before its caller gives up.
 TEST(DeadlineTest, OneThatIsTooFarAwayDoesNotTravelAndNorDoesNone) {
   TestServer back;
@@ -95,7 +94,7 @@ TEST(DeadlineTest, OneThatIsTooFarAwayDoesNotTravelAndNorDoesNone) {
     seen.Put(context.TimeRemaining());
     return absl::OkStatus();
   };
-  // Of no use to calls of For(), which have the time of the handler's call.
+  // Counts where the handler's call has no deadline here: its caller alone does not say how long it waits.
   const auto to_back = back.Connect({.default_timeout = absl::Seconds(30)});
   TestServer front;
   front.probe.on_act = [&](ServerContext& context, uint64_t number) {
@@ -107,11 +106,11 @@ TEST(DeadlineTest, OneThatIsTooFarAwayDoesNotTravelAndNorDoesNone) {
   const auto endless = front.Connect({.default_timeout = absl::InfiniteDuration()});
   EXPECT_THAT(SendAct(endless, 1).Wait(), IsOk());
   EXPECT_EQ(seen.Take(), absl::InfiniteDuration());
-  EXPECT_EQ(seen.Take(), absl::InfiniteDuration()) << "behind it";
+  EXPECT_LE(seen.Take(), absl::Seconds(30)) << "behind it";
 
   EXPECT_THAT(SendAct(endless, 1, {.timeout = absl::Minutes(72)}).Wait(), IsOk());
   EXPECT_EQ(seen.Take(), absl::InfiniteDuration());
-  EXPECT_EQ(seen.Take(), absl::InfiniteDuration()) << "behind it";
+  EXPECT_LE(seen.Take(), absl::Seconds(30)) << "behind it";
 
   EXPECT_THAT(SendAct(endless, 1, {.timeout = absl::Minutes(71)}).Wait(), IsOk());
   const absl::Duration there = seen.Take();
@@ -157,6 +156,7 @@ TEST(DeadlineTest, TheHandlerHearsOfOneThatDidNotTravel) {
   EXPECT_TRUE(heard.Take());
 }
 
+// Only the callback moves the clock, so the call must not expire.
 TEST(DeadlineTest, ATimeoutCountsFromSendNotFromTheStartOfTheTurn) {
   TestServer server;
   transport::TestClock clock;

@@ -34,19 +34,19 @@ class FakeServer final : transport::Acceptor::Handler {
     void Answer(transport::ExchangeId id) { Respond(id, {}); }
     void RefuseUnrun(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable, true}); }
     // The same, and it stays.
-    void Refuse(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable, false, 0, true}); }
+    void Refuse(transport::ExchangeId id) { Respond(id, {absl::StatusCode::kUnavailable}, /*refused=*/true); }
 
     const int number;  // From 0, in the order of their arrival.
     transport::Connection* connection = nullptr;
     transport::SessionToken session;
 
    private:
-    void Respond(transport::ExchangeId id, const internal::ResponseEnvelope& envelope) {
+    void Respond(transport::ExchangeId id, const internal::ResponseEnvelope& envelope, bool refused = false) {
       transport::OutgoingMessagePtr message = server_.poller().messages().NewOutgoing();
       if (envelope.code == absl::StatusCode::kOk) {
         message->builder().initRoot<probe::Probe::ActResults>().setNumber(42);
       } else {
-        internal::EncodeStatus(absl::Status(envelope.code, "on purpose"), *message);
+        internal::EncodeStatus(absl::Status(envelope.code, "on purpose"), *message, refused);
       }
       message->SetEnvelope(internal::Encode(envelope));
       EXPECT_THAT(connection->Respond(id, message), IsOk());
