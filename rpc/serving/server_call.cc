@@ -15,11 +15,11 @@ namespace hawser::internal {
 
 // What an executor gets: runs the handler when called. If the executor destroys it without a call, the call
 // is answered with an error.
-class ServerCall::Ticket {
+class QueuedHandler {
  public:
-  explicit Ticket(ServerCall* call) : call_(call) {}
-  Ticket(Ticket&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
-  ~Ticket() {
+  explicit QueuedHandler(ServerCall* call) : call_(call) {}
+  QueuedHandler(QueuedHandler&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  ~QueuedHandler() {
     if (call_ == nullptr) return;
     const absl::Status status = absl::UnavailableError(
         absl::StrCat("the server's executor did not run the handler of ", call_->method().name));
@@ -72,7 +72,7 @@ void ServerCall::StartOnExecutor() {
   const char* const method = entry_->method->name;
   const transport::Poller::CallOut out(connection_.poller(), kExecutor, method, CallIdOf());
   stage_.store(HandlerStage::kQueued, std::memory_order_relaxed);
-  CallUser("the executor, given", method, [&] { connection_.serving().executor(Ticket(this)); });
+  CallUser("the executor, given", method, [&] { connection_.serving().executor(QueuedHandler(this)); });
 }
 
 std::string ServerCall::Id() const { return transport::ToString(CallIdOf()); }

@@ -157,7 +157,7 @@ class ServerCall {
   ServerCall* next_free = nullptr;  // The connection's.
 
  private:
-  class Ticket;
+  friend class QueuedHandler;
 
   bool RunsOnExecutor() const {
     const Serving& serving = connection_.serving();
