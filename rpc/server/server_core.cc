@@ -110,7 +110,7 @@ absl::Status ServerCore::AddService(Service* service) {
 absl::StatusOr<std::string> ServerCore::Listen(absl::string_view text) {
   if (pollers_.on_one()) {
     return MisplacedWait("Server::Listen()",
-                         ", of that server: it would wait for itself; let another thread call it");
+                         ", of that server: it may wait for them; let another thread call it");
   }
   absl::StatusOr<transport::Uri> uri = transport::ParseUri(text);
   if (!uri.ok()) return uri.status();
