@@ -46,7 +46,8 @@ interface KeyValue {
   # pushes the changes after revision `after` of that `history`. `lost`: the server no longer has all of
   # these, so it pushes those after `revision`; list the current keys. FailedPrecondition: this client offers
   # no Watcher. InvalidArgument: `prefix` is longer than a key may be. ResourceExhausted: this client has 256
-  # watches.
+  # watches, or has not answered as many pushes; or the clients of its host have 4096 watches, or all clients
+  # 16384.
 
   unwatch @5 (watch :UInt64) $Hawser.idempotent;
   # Ends a watch. A push in flight may still arrive. It is no error if there is no such watch.
@@ -117,8 +118,9 @@ interface Watcher {
   # ignore revisions that are not above the last one seen. The server sends the next push when this one has
   # been answered, so it does not flood a slow watcher. `lost`: the watcher was too slow, and the server no
   # longer has all changes up to `revision`; list the current keys. NotFound: the watcher does not know this
-  # watch, and the server ends it. A push without events means that no watched key has changed up to
-  # `revision`; the server sends it while a resumed watch catches up.
+  # watch, and the server ends it, as with any other error but ResourceExhausted: after that one the server
+  # repeats the push when a key, any key, changes. A push without events means that no watched key has changed
+  # up to `revision`; the server sends it while a resumed watch catches up.
 
   struct Event {
     key @0 :Text;

@@ -1,6 +1,7 @@
 #include "examples/kv/kv_service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -10,7 +11,11 @@
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "examples/worker.h"
+#include "hawser/rpc/call.h"
 #include "hawser/rpc/channel.h"
+#include "hawser/rpc/first_of.h"
 
 namespace kv {
 namespace {
@@ -33,6 +38,9 @@ constexpr size_t kReferredInPageMin = 16 << 10;
 // stopped watcher costs one message a minute; if its machine is gone, keepalive ends the connection long
 // before.
 constexpr absl::Duration kPushTimeout = absl::Minutes(1);
+
+// Enough for further pushes to be started in another turn of the poller than those before.
+constexpr absl::Duration kNextTurn = absl::Microseconds(1);
 
 absl::string_view View(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
@@ -86,8 +94,8 @@ void SetValue(hawser::ServerContext& context, const Value& value, size_t refer_m
   }
 }
 
-void SendPush(const WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch& batch,
-              WatchHub::PushDone done) {
+hawser::PendingCall<Watcher::PushResults> Send(const WatcherStub& watcher, uint64_t watch,
+                                               const ChangeLog::Batch& batch) {
   auto call = watcher.Push({.timeout = kPushTimeout});
   call.request().setWatch(watch);
   call.request().setLost(batch.lost);
@@ -101,8 +109,42 @@ void SendPush(const WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch
     events[i].setSize(change.size_bytes);
     events[i].setRevision(change.revision);
   }
-  call.Send().Then([done = std::move(done)](absl::StatusOr<hawser::Reply<Watcher::PushResults>> reply) {
-    done(reply.status());
+  return call.Send();
+}
+
+using Clock = std::chrono::steady_clock;
+
+// The watcher chooses the code of its answer, DeadlineExceeded, too. So the clock says whether the time of
+// the push is over, give or take what the two sides differ: a client may find that first, and say so.
+WatchHub::PushEnd EndOf(const absl::Status& status, Clock::time_point sent_at) {
+  if (status.ok()) return WatchHub::PushEnd::kReceived;
+  const bool is_over = absl::FromChrono(Clock::now() - sent_at) >= kPushTimeout / 2;
+  if (absl::IsDeadlineExceeded(status) && is_over) return WatchHub::PushEnd::kTimedOut;
+  return absl::IsResourceExhausted(status) ? WatchHub::PushEnd::kNoMemory : WatchHub::PushEnd::kFailed;
+}
+
+// Calls `soon` in the next turn of the poller of the watcher's channel, or after the answer if that is
+// earlier.
+examples::Worker AwaitPush(hawser::PendingCall<Watcher::PushResults> sent, Clock::time_point sent_at,
+                           WatchHub::PushDone done, WatchHub::Soon soon) {
+  hawser::FirstOf<Watcher::PushResults> push;
+  push.Add(std::move(sent));
+  co_await push.Within(kNextTurn);
+  soon();
+  absl::StatusOr<hawser::Reply<Watcher::PushResults>> reply = co_await push.Result();
+  done(EndOf(reply.status(), sent_at));
+}
+
+void SendPush(const WatcherStub& watcher, uint64_t watch, const ChangeLog::Batch& batch,
+              WatchHub::PushDone done, WatchHub::Soon soon) {
+  const Clock::time_point now = Clock::now();
+  auto sent = Send(watcher, watch, batch);
+  if (soon) {
+    AwaitPush(std::move(sent), now, std::move(done), std::move(soon));
+    return;
+  }
+  sent.Then([now, done = std::move(done)](absl::StatusOr<hawser::Reply<Watcher::PushResults>> reply) {
+    done(EndOf(reply.status(), now));
   });
 }
 
@@ -209,16 +251,16 @@ absl::Status KvService::Watch(hawser::ServerContext& context, KeyValue::WatchPar
   // The channel's address identifies the client in the hub, which removes all its watches when it
   // disconnects.
   const void* name = peer.get();
-  if (hub_.AddPeer(peer)) {
+  if (hub_.AddPeer(peer, peer->peer_address())) {
     peer->OnClosed([this, name] { hub_.RemovePeer(name); });
   }
   std::optional<uint64_t> after;
   if (request.getHistory() == history_) after = request.getAfter();
   absl::StatusOr<WatchHub::Started> started =
       hub_.Watch(name, request.getWatch(), prefix, after,
-                 [stub = WatcherStub(peer), watch = request.getWatch()](const ChangeLog::Batch& batch,
-                                                                        WatchHub::PushDone done) {
-                   SendPush(stub, watch, batch, std::move(done));
+                 [stub = WatcherStub(peer), watch = request.getWatch()](
+                     const ChangeLog::Batch& batch, WatchHub::PushDone done, WatchHub::Soon soon) {
+                   SendPush(stub, watch, batch, std::move(done), std::move(soon));
                  });
   if (!started.ok()) return started.status();
   reply.setHistory(history_);

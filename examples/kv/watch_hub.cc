@@ -1,5 +1,8 @@
 #include "examples/kv/watch_hub.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -12,12 +15,25 @@ namespace {
 constexpr size_t kChangesMax = 64;
 constexpr size_t kKeyBytesMax = 16 << 10;
 
+// What the peers of one host have in common, of "tcp://10.0.0.7:51234" or "tcp://[2001:db8::7]:51234": the
+// IPv4 address, or the first 64 bits of the IPv6 address. Of any other text all but the port.
+std::string HostOf(absl::string_view address) {
+  const size_t scheme = address.find("://");
+  if (scheme != absl::string_view::npos) address.remove_prefix(scheme + 3);
+  std::string host(address.substr(0, address.rfind(':')));
+  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return host;
+  host = host.substr(1, host.size() - 2);
+  in6_addr bytes;  // Not of a link-local address, which has the name of an interface: that counts as a whole.
+  if (inet_pton(AF_INET6, host.c_str(), &bytes) != 1) return host;
+  return std::string(reinterpret_cast<const char*>(bytes.s6_addr), sizeof(bytes.s6_addr) / 2);
+}
+
 }  // namespace
 
-bool WatchHub::AddPeer(std::shared_ptr<const void> peer) {
+bool WatchHub::AddPeer(std::shared_ptr<const void> peer, absl::string_view address) {
   absl::MutexLock lock(&mutex_);
   const void* name = peer.get();
-  return peers_.try_emplace(name, Peer{std::move(peer), {}}).second;
+  return peers_.try_emplace(name, Peer{std::move(peer), HostOf(address), {}}).second;
 }
 
 void WatchHub::RemovePeer(const void* peer) {
@@ -27,17 +43,17 @@ void WatchHub::RemovePeer(const void* peer) {
   if (found == peers_.end()) return;
   gone = std::move(found->second);
   peers_.erase(found);
-  watch_count_ -= gone.watchers.size();
+  SubtractFromHost(gone.host, gone.watchers.size());
   for (auto& [number, watcher] : gone.watchers) {
     watcher->removed = true;
-    RemoveIdle(watcher);
+    RemoveIdle(*watcher);
   }
 }
 
 absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t number, absl::string_view prefix,
                                                   std::optional<uint64_t> after, Push push) {
-  auto watcher =
-      std::make_shared<Watcher>(Watcher{peer, number, std::string(prefix), std::move(push), nullptr});
+  auto watcher = std::make_shared<Watcher>(
+      Watcher{.peer = peer, .number = number, .prefix = std::string(prefix), .push = std::move(push)});
   Started started;
   Pushes pushes;
   WatcherPtr replaced;
@@ -45,25 +61,31 @@ absl::StatusOr<WatchHub::Started> WatchHub::Watch(const void* peer, uint64_t num
     absl::MutexLock lock(&mutex_);
     auto found = peers_.find(peer);
     if (found == peers_.end()) return absl::UnavailableError("the watching client is gone");
-    auto& watchers = found->second.watchers;
-    if (watchers.size() >= kWatchesMax && !watchers.contains(number)) {
+    auto& [keep, host, watchers, in_flight] = found->second;
+    const bool is_new = !watchers.contains(number);
+    if (is_new && watchers.size() >= kWatchesMax) {
       return absl::ResourceExhaustedError(
           absl::StrCat("this client has ", kWatchesMax, " watches already; unwatch some"));
     }
-    if (*found->second.in_flight >= kWatchesMax) {
+    if (*in_flight >= kWatchesMax) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("this client has not answered ", *found->second.in_flight, " pushes"));
+          absl::StrCat("this client has not answered ", *in_flight, " pushes"));
     }
-    if (watch_count_ >= kAllWatchesMax && !watchers.contains(number)) {
+    const auto of_host = hosts_.find(host);
+    if (is_new && of_host != hosts_.end() && of_host->second >= kHostWatchesMax) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the clients of this host have ", of_host->second, " watches already; unwatch some"));
+    }
+    if (is_new && watch_count_ >= kAllWatchesMax) {
       return absl::ResourceExhaustedError(absl::StrCat("the server has ", watch_count_, " watches already"));
     }
-    watcher->in_flight = found->second.in_flight;
+    watcher->in_flight = in_flight;
     started.lost = after && !changes_->ReachesBackTo(*after);
     started.revision = after && !started.lost ? *after : changes_->last_revision();
     watcher->after = started.revision;
     replaced = Remove(peer, number);
     watchers[number] = watcher;
-    ++watch_count_;
+    AddToHost(host, 1);
     Next(watcher, &pushes);
   }
   Start(std::move(pushes));
@@ -84,47 +106,66 @@ WatchHub::WatcherPtr WatchHub::Remove(const void* peer, uint64_t number) {
   if (at == watchers.end()) return nullptr;
   WatcherPtr watcher = std::move(at->second);
   watchers.erase(at);
-  --watch_count_;
+  SubtractFromHost(found->second.host, 1);
   watcher->removed = true;
-  RemoveIdle(watcher);
+  RemoveIdle(*watcher);
   return watcher;
 }
 
-void WatchHub::MakeIdle(const WatcherPtr& watcher) { idle_[watcher->prefix].insert(watcher); }
+void WatchHub::AddToHost(const std::string& host, size_t count) {
+  watch_count_ += count;
+  hosts_[host] += count;
+}
 
-void WatchHub::RemoveIdle(const WatcherPtr& watcher) {
-  if (starved_.erase(watcher) > 0) return;
-  auto found = idle_.find(watcher->prefix);
-  if (found == idle_.end()) return;
-  found->second.erase(watcher);
-  if (found->second.empty()) idle_.erase(found);
+void WatchHub::SubtractFromHost(const std::string& host, size_t count) {
+  const auto found = hosts_.find(host);
+  if (found == hosts_.end()) return;  // It has none, and neither has this peer.
+  watch_count_ -= count;
+  found->second -= count;
+  if (found->second == 0) hosts_.erase(found);
+}
+
+void WatchHub::MakeIdle(const WatcherPtr& watcher, Group& group, uint64_t newest) {
+  watcher->group = &group;
+  watcher->idle_since = newest;
+  watcher->at = group.idle.insert(group.idle.end(), watcher);
+}
+
+void WatchHub::RemoveIdle(Watcher& watcher) {
+  Group* const group = std::exchange(watcher.group, nullptr);
+  if (group == nullptr) return;
+  group->idle.erase(watcher.at);  // The caller has a reference.
+  const bool any_due = !group->idle.empty() && group->idle.front()->idle_since < group->changed;
+  if (group->is_due && !any_due) {
+    group->is_due = false;
+    due_.erase(group->at);
+  }
+  if (group->idle.empty() && group != &starved_) groups_.erase(watcher.prefix);
+}
+
+void WatchHub::MakeDue(Group& group, uint64_t revision, uint64_t since) {
+  group.changed = revision;
+  if (group.is_due || group.idle.empty() || group.idle.front()->idle_since >= revision) return;
+  group.is_due = true;
+  group.since = since;
+  group.at = due_.insert(due_.end(), &group);
 }
 
 // Visits the prefixes of `key` that are in the map, the longest first. `rest` is a prefix of the key; all
 // longer ones were visited. The greatest entry up to `rest` is a prefix of the key, or it differs from the
 // key after `same` bytes. In the latter case no entry in between is a prefix of the key, either.
-void WatchHub::TakeIdle(absl::string_view key, uint64_t revision, std::vector<WatcherPtr>* taken) {
+void WatchHub::MakeDue(absl::string_view key, uint64_t revision) {
   absl::string_view rest = key;
   while (true) {
-    auto at = idle_.upper_bound(rest);
-    if (at == idle_.begin()) return;
+    auto at = groups_.upper_bound(rest);
+    if (at == groups_.begin()) return;
     --at;
     const absl::string_view prefix = at->first;
     const size_t same = static_cast<size_t>(
         std::mismatch(prefix.begin(), prefix.end(), rest.begin(), rest.end()).first - prefix.begin());
     const bool matches = same == prefix.size();
     if (matches) {
-      absl::flat_hash_set<WatcherPtr>& watchers = at->second;
-      for (auto each = watchers.begin(); each != watchers.end();) {
-        if ((*each)->after >= revision) {
-          ++each;
-          continue;
-        }
-        (*each)->after = revision - 1;  // It is idle, so no earlier change concerns it.
-        taken->push_back(*each);
-        watchers.erase(each++);
-      }
-      if (watchers.empty()) idle_.erase(at);
+      MakeDue(at->second, revision, revision);
       if (same == 0) return;
     }
     rest = rest.substr(0, matches ? same - 1 : same);
@@ -135,34 +176,32 @@ void WatchHub::Notify() {
   Pushes pushes;
   {
     absl::MutexLock lock(&mutex_);
-    if (idle_.empty() && starved_.empty()) {
+    if (groups_.empty() && starved_.idle.empty()) {
       // A watcher that becomes idle has read the log up to its end, so no change is missed.
       notified_ = changes_->last_revision();
       return;
     }
-    std::vector<WatcherPtr> taken(starved_.begin(), starved_.end());
-    starved_.clear();
     while (true) {
       // If several threads change keys at once, the first one here notifies for all of them.
       const ChangeLog::Batch batch = changes_->Read(notified_, "", kChangesMax, kKeyBytesMax);
       if (batch.lost) {
         // Threads that have not called Notify() yet have made more changes than the log keeps.
-        for (auto& [prefix, watchers] : idle_) taken.insert(taken.end(), watchers.begin(), watchers.end());
-        idle_.clear();
+        for (auto& [prefix, group] : groups_) MakeDue(group, batch.through, 0);
       }
-      for (const Change& change : batch.changes) TakeIdle(change.key, change.revision, &taken);
+      for (const Change& change : batch.changes) MakeDue(change.key, change.revision);
       notified_ = batch.through;
       if (!batch.more) break;
     }
-    for (const WatcherPtr& watcher : taken) Next(watcher, &pushes);
+    MakeDue(starved_, notified_, 0);
+    TakeDue(&pushes);
   }
   Start(std::move(pushes));
 }
 
 size_t WatchHub::idle_watchers() const {
   absl::MutexLock lock(&mutex_);
-  size_t idle = starved_.size();
-  for (const auto& [prefix, watchers] : idle_) idle += watchers.size();
+  size_t idle = starved_.idle.size();
+  for (const auto& [prefix, group] : groups_) idle += group.idle.size();
   return idle;
 }
 
@@ -176,42 +215,66 @@ void WatchHub::Next(const WatcherPtr& watcher, Pushes* pushes) {
   ChangeLog::Batch batch = changes_->Read(watcher->after, watcher->prefix, kChangesMax, kKeyBytesMax);
   if (!batch.changes.empty() || batch.lost || batch.more) {
     ++*watcher->in_flight;
-    pushes->emplace_back(watcher, std::move(batch));
+    pushes->pushes.emplace_back(watcher, std::move(batch));
     return;
   }
   watcher->after = batch.through;
-  MakeIdle(watcher);
+  MakeIdle(watcher, groups_[watcher->prefix], batch.through);
 }
 
-void WatchHub::Start(Pushes pushes) {
-  for (auto& [watcher, batch] : pushes) {
-    watcher->push(batch, [this, watcher = watcher, through = batch.through](const absl::Status& status) {
-      Pushed(watcher, through, status);
-    });
+void WatchHub::TakeDue(Pushes* pushes) {
+  if (starts_soon_) return;
+  while (!due_.empty() && pushes->pushes.size() < kStartedMax) {
+    Group& group = *due_.front();
+    due_.splice(due_.end(), due_, due_.begin());
+    const WatcherPtr watcher = group.idle.front();
+    if (group.since > 0) watcher->after = std::max(watcher->after, group.since - 1);
+    RemoveIdle(*watcher);
+    Next(watcher, pushes);
   }
+  pushes->more = starts_soon_ = !due_.empty();
 }
 
-void WatchHub::Pushed(const WatcherPtr& watcher, uint64_t through, const absl::Status& status) {
+void WatchHub::StartSoon() {
   Pushes pushes;
   {
     absl::MutexLock lock(&mutex_);
+    starts_soon_ = false;
+    TakeDue(&pushes);
+  }
+  Start(std::move(pushes));
+}
+
+void WatchHub::Start(Pushes started) {
+  for (auto& [watcher, batch] : started.pushes) {
+    const bool is_last = &watcher == &started.pushes.back().first;
+    watcher->push(
+        batch,
+        [this, watcher = watcher, through = batch.through](PushEnd end) { Pushed(watcher, through, end); },
+        started.more && is_last ? [this] { StartSoon(); } : Soon());
+  }
+}
+
+void WatchHub::Pushed(const WatcherPtr& watcher, uint64_t through, PushEnd end) {
+  Pushes pushes;
+  WatcherPtr removed;
+  {
+    absl::MutexLock lock(&mutex_);
     --*watcher->in_flight;
-    switch (status.code()) {
-      case absl::StatusCode::kOk:
+    switch (end) {
+      case PushEnd::kReceived:
         watcher->after = through;
         Next(watcher, &pushes);
         break;
-      case absl::StatusCode::kDeadlineExceeded:
-        // The push may or may not have arrived, so this sends the same changes again.
+      case PushEnd::kTimedOut:
         Next(watcher, &pushes);
         break;
-      case absl::StatusCode::kResourceExhausted:
-        // There is no memory for it at this moment. The next change of any key tries again.
-        if (!watcher->removed) starved_.insert(watcher);
+      case PushEnd::kNoMemory:
+        if (!watcher->removed) MakeIdle(watcher, starved_, changes_->last_revision());
         break;
-      default:
-        // The client is gone, or no longer knows this watch.
-        if (!watcher->removed) Remove(watcher->peer, watcher->number);
+      case PushEnd::kFailed:
+        if (!watcher->removed) removed = Remove(watcher->peer, watcher->number);
+        break;
     }
   }
   Start(std::move(pushes));

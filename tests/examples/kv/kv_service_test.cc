@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "examples/kv/watch_hub.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hawser/rpc/channel.h"
@@ -224,6 +225,76 @@ TEST_F(KvServiceTest, AWatcherIsForgottenWhenItsChannelIsClosed) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (watches() > 0 && absl::Now() < deadline) continue;
   EXPECT_EQ(watches(), 0u);
+}
+
+TEST_F(KvServiceTest, EachOfManyWatchesHearsOfAChange) {
+  RecordingWatcher watcher;
+  hawser::ChannelOptions options;
+  options.services = {&watcher};
+  const KeyValueStub watching = Connect(options);
+  for (size_t number = 0; number < WatchHub::kWatchesMax; ++number) {
+    auto call = watching.Watch();
+    call.request().setWatch(number);
+    ASSERT_THAT(call.Send().Wait(), IsOk());
+  }
+  ASSERT_THAT(Put(watching, "a", 10, 1), IsOk());
+  EXPECT_EQ(watcher.WaitFor(WatchHub::kWatchesMax), std::vector<uint64_t>(WatchHub::kWatchesMax, 1));
+  ASSERT_THAT(Put(watching, "b", 10, 1), IsOk());
+  std::vector<uint64_t> both(WatchHub::kWatchesMax, 1);
+  both.resize(2 * WatchHub::kWatchesMax, 2);
+  EXPECT_THAT(watcher.WaitFor(both.size()), testing::UnorderedElementsAreArray(both));
+}
+
+// Another code than that of a watch that it does not know: the server must not take it for a timeout of its
+// own, and repeat the push at once.
+class FailingWatcher : public WatcherService {
+ public:
+  absl::Status Push(hawser::ServerContext&, Watcher::PushParams::Reader,
+                    Watcher::PushResults::Builder) override {
+    ++pushes_;
+    return absl::DeadlineExceededError("says the watcher");
+  }
+  int pushes() const { return pushes_; }
+
+ private:
+  std::atomic<int> pushes_ = 0;
+};
+
+TEST_F(KvServiceTest, AWatcherThatAnswersDeadlineExceededIsNotPushedForEver) {
+  FailingWatcher watcher;
+  hawser::ChannelOptions options;
+  options.services = {&watcher};
+  const KeyValueStub watching = Connect(options);
+  ASSERT_THAT(watching.Watch().Send().Wait(), IsOk());
+  ASSERT_THAT(Put(watching, "a", 10, 1), IsOk());
+  const auto watches = [&] {
+    const auto reply = watching.Stats().Send().Wait();
+    return (*reply)->getWatches();
+  };
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (watches() > 0 && absl::Now() < deadline) continue;
+  EXPECT_EQ(watches(), 0u);
+  EXPECT_EQ(watcher.pushes(), 1);
+}
+
+TEST_F(KvServiceTest, TheClientsOfOneHostCannotHaveAllWatches) {
+  RecordingWatcher watcher;
+  hawser::ChannelOptions options;
+  options.services = {&watcher};
+  std::vector<KeyValueStub> clients;
+  absl::Status refused;
+  size_t watches = 0;
+  while (refused.ok() && watches < WatchHub::kAllWatchesMax) {
+    clients.push_back(Connect(options));
+    for (size_t number = 0; number < WatchHub::kWatchesMax && refused.ok(); ++number) {
+      auto call = clients.back().Watch();
+      call.request().setWatch(number);
+      refused = call.Send().Wait().status();
+      if (refused.ok()) ++watches;
+    }
+  }
+  EXPECT_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(watches, WatchHub::kHostWatchesMax);
 }
 
 // The value is a small part of its message: the rest is a segment that nothing points to.

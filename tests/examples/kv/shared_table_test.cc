@@ -135,9 +135,9 @@ TEST(OneSidedTest, AWatcherFindsWhatItHearsOf) {
   absl::Mutex mutex;
   std::deque<std::pair<ChangeLog::Batch, WatchHub::PushDone>> pushes;
   const auto peer = std::make_shared<int>(1);
-  hub.AddPeer(peer);
+  hub.AddPeer(peer, "tcp://10.0.0.1:1");
   ASSERT_THAT(hub.Watch(peer.get(), 1, "key", std::nullopt,
-                        [&](const ChangeLog::Batch& batch, WatchHub::PushDone done) {
+                        [&](const ChangeLog::Batch& batch, WatchHub::PushDone done, WatchHub::Soon) {
                           absl::MutexLock lock(&mutex);
                           pushes.emplace_back(batch, std::move(done));
                         }),
@@ -168,7 +168,7 @@ TEST(OneSidedTest, AWatcherFindsWhatItHearsOf) {
       EXPECT_THAT(lookup.status(), IsOk());
       EXPECT_GE(lookup.revision(), through);
     }
-    push.second(absl::OkStatus());
+    push.second(WatchHub::PushEnd::kReceived);
   }
   writer.join();
   EXPECT_GT(found, 0u);
