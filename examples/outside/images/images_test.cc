@@ -24,16 +24,19 @@ using Change = std::pair<std::string, uint64_t>;  // Name, version.
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Records the changes that it receives. A held watcher answers only when it is released.
+// Records the changes that it receives. A held watcher answers only when it is released. `answer`: with what
+// the others answer.
 class TestWatcher : public ImageWatcherService {
  public:
-  explicit TestWatcher(bool held = false) : held_(held) {}
+  explicit TestWatcher(bool held = false, absl::Status answer = absl::OkStatus())
+      : answer_(std::move(answer)), held_(held) {}
 
   absl::Status Changed(hawser::ServerContext& context, ImageWatcher::ChangedParams::Reader request,
                        ImageWatcher::ChangedResults::Builder) override {
     absl::MutexLock lock(&mutex_);
     changes_.emplace_back(request.getName().cStr(), request.getVersion());
-    if (held_) unanswered_.push_back(context.Defer());
+    if (!held_) return answer_;
+    unanswered_.push_back(context.Defer());
     return absl::OkStatus();
   }
 
@@ -42,6 +45,11 @@ class TestWatcher : public ImageWatcherService {
     held_ = false;
     for (hawser::DeferredCall& call : unanswered_) call.Finish();
     unanswered_.clear();
+  }
+
+  size_t untaken() {
+    absl::MutexLock lock(&mutex_);
+    return changes_.size();
   }
 
   // The next change; nullopt if none arrives in time.
@@ -55,6 +63,7 @@ class TestWatcher : public ImageWatcherService {
   }
 
  private:
+  const absl::Status answer_;
   absl::Mutex mutex_;
   bool held_ ABSL_GUARDED_BY(mutex_);
   std::deque<Change> changes_ ABSL_GUARDED_BY(mutex_);
@@ -270,6 +279,18 @@ TEST_F(ImagesTest, WatcherThatIsFarBehindIsToldToList) {
   EXPECT_EQ(slow.Take(), Change("0", 1));
   slow.Release();
   EXPECT_EQ(slow.Take(), Change("", Watchers::kUntoldMax + 1));
+}
+
+TEST_F(ImagesTest, WatcherThatAnswersDeadlineExceededHearsOfAChangeOnce) {
+  TestWatcher failing(/*held=*/false, absl::DeadlineExceededError("says the watcher"));
+  const ChannelPtr channel = ConnectAndWatch(failing);
+  ASSERT_TRUE(PutDot("dot").ok());
+  EXPECT_EQ(failing.Take(), Change("dot", 1));
+  // Each is answered by the poller that would push once more.
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(ImageStoreStub(channel).Watch().Send().Wait().ok());
+  EXPECT_EQ(failing.untaken(), 0u);
+  ASSERT_TRUE(PutDot("dot").ok());
+  EXPECT_EQ(failing.Take(), Change("dot", 2));
 }
 
 TEST_F(ImagesTest, WatcherThatIsGoneIsForgotten) {

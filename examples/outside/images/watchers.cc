@@ -1,5 +1,6 @@
 #include "images/watchers.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@ namespace {
 
 // If a watcher has not answered for this time, the store repeats the push, because the answer may be lost.
 constexpr absl::Duration kPushTimeout = absl::Seconds(30);
+
+using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
@@ -46,22 +49,28 @@ void Watchers::Push(const Client& client, Watcher& watcher) {
   auto call = ImageWatcherStub(client).Changed({.timeout = kPushTimeout});
   call.request().setName(name);
   call.request().setVersion(version);
-  call.Send().Then([self = weak_from_this(), client, version = version](const auto& reply) {
-    if (auto watchers = self.lock()) watchers->Pushed(client, version, reply.status());
-  });
+  call.Send().Then(
+      [self = weak_from_this(), client, version = version, sent_at = Clock::now()](const auto& reply) {
+        // The watcher chooses the code of its answer, DeadlineExceeded, too. So the clock says whether the
+        // time of the push is over, give or take what the two sides differ.
+        const bool is_over = absl::FromChrono(Clock::now() - sent_at) >= kPushTimeout / 2;
+        const bool timed_out = is_over && absl::IsDeadlineExceeded(reply.status());
+        if (auto watchers = self.lock()) watchers->Pushed(client, version, reply.ok(), timed_out);
+      });
   watcher.push_in_flight = true;
 }
 
-void Watchers::Pushed(const Client& client, uint64_t version, const absl::Status& status) {
+void Watchers::Pushed(const Client& client, uint64_t version, bool received, bool timed_out) {
   absl::MutexLock lock(&mutex_);
   const auto found = watchers_.find(client);
   if (found == watchers_.end()) return;
   Watcher& watcher = found->second;
   watcher.push_in_flight = false;
-  if (status.ok()) watcher.untold.erase(version);
-  // Any other failure would occur again at once: the connection is lost, or there is no memory. The next
-  // change tries again, unless OnClosed() has removed the watcher by then.
-  const bool goes_on = status.ok() || absl::IsDeadlineExceeded(status);
+  if (received) watcher.untold.erase(version);
+  // Any other failure would occur again at once: the connection is lost, there is no memory, or the watcher
+  // has answered with an error. The next change tries again, unless OnClosed() has removed the watcher by
+  // then.
+  const bool goes_on = received || timed_out;
   if (goes_on && !watcher.untold.empty()) Push(client, watcher);
 }
 

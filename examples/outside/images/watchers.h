@@ -42,7 +42,7 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   };
 
   void Push(const Client& client, Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Pushed(const Client& client, uint64_t version, const absl::Status& status);
+  void Pushed(const Client& client, uint64_t version, bool received, bool timed_out);
   void Remove(const Client& client);
 
   mutable absl::Mutex mutex_;
