@@ -171,7 +171,7 @@ TEST(StatusServerOptionsTest, OneOutOfItsRangeIsRefusedWithItsName) {
 
 TEST_F(StatusServerTest, TheEndsOfTheRangesServe) {
   constexpr absl::Duration kDay = absl::Hours(24);
-  constexpr absl::Duration kIdleTime = absl::Milliseconds(1);
+  constexpr absl::Duration kStep = absl::Milliseconds(1);
   const StatusServer::Options ends[] = {
       {.connections_max = 1,
        .connection_time = kDay,
@@ -179,7 +179,7 @@ TEST_F(StatusServerTest, TheEndsOfTheRangesServe) {
        .history_interval = absl::Milliseconds(1)},
       {.connections_max = 65536, .connection_time = kDay, .snapshot_age = kDay, .history_interval = kDay}};
   for (const StatusServer::Options& options : ends) {
-    for (const absl::Duration idle_time : {kIdleTime, kDay}) {
+    for (const absl::Duration idle_time : {kStep, kDay}) {
       const auto server = Start(options, idle_time);
       Client client(*server);
       client.Send("GET /snapshot.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
