@@ -1,5 +1,6 @@
 // Coroutines that wait for calls, and what becomes of those that are destroyed meanwhile.
 
+#include <array>
 #include <atomic>
 #include <coroutine>
 #include <cstdint>
@@ -10,7 +11,10 @@
 #include <vector>
 
 #include "hawser/rpc/client/channel_core.h"
+#include "hawser/rpc/dynamic_call.h"
+#include "hawser/rpc/executor.h"
 #include "hawser/rpc/first_of.h"
+#include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/sleep.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/driven.h"
@@ -385,6 +389,71 @@ TEST_F(CoroutineTest, EachFormOfACallReleasesItsOptionsOnce) {
   EXPECT_THAT(served.Wait(), IsOk());
 }
 
+// What else is awaited, or is made in the expression that awaits. What is no aggregate is destroyed once.
+template <typename... Types>
+constexpr bool kNoneIsAnAggregate = !(std::is_aggregate_v<Types> || ...);
+using ActCall = decltype(std::declval<probe::ProbeStub&>().Act());
+using First = FirstOf<probe::Probe::ActResults>;
+static_assert(
+    kNoneIsAnAggregate<Sleep, Executor::Scheduled,                                        //
+                       First, decltype(std::declval<First&>().Within(absl::Duration())),  //
+                       decltype(std::declval<First&>().Result()),                         //
+                       RemoteMemory, RemoteOperation, RemoteOperation::Awaiter,           //
+                       ActCall, PendingAct, decltype(std::declval<PendingAct&>().operator co_await()),
+                       Reply<probe::Probe::ActResults>, Act, DynamicCall, PendingDynamicCall,  //
+                       probe::ProbeStub, Metadata>,
+    "gcc 12 would destroy twice what it holds");
+// Those that are written in braces hold nothing.
+static_assert(std::is_trivially_destructible_v<RemoteOptions> &&
+              std::is_trivially_destructible_v<RemoteRange> &&
+              std::is_trivially_destructible_v<RemoteStride>);
+
+std::unique_ptr<First> RacingOf(const std::shared_ptr<Channel>& channel) {
+  auto first = std::make_unique<First>();
+  first->Add(SendAct(channel, 1));
+  return first;
+}
+
+Coroutine AwaitEachOther(ServerContext& context, Executor& executor, std::shared_ptr<Channel> channel,
+                         std::atomic<bool>& ended) {
+  const bool within = co_await RacingOf(channel)->Within(kLong);
+  EXPECT_TRUE(within);
+  const Act first = co_await RacingOf(channel)->Result();
+  EXPECT_THAT(first, IsOk());
+  const absl::Status slept = co_await Sleep(context, kExpires);
+  EXPECT_THAT(slept, IsOk());
+  std::array<uint8_t, 8> bytes = {};
+  const absl::Status read = co_await RemoteMemory(channel, memory::Ticket::Reader())
+                                .Read(0, absl::MakeSpan(bytes), {.timeout = kLong});
+  EXPECT_THAT(read, HasCode(absl::StatusCode::kInvalidArgument)) << "a ticket of no bytes";
+  const std::array<RemoteRange, 2> ranges = {{{0, 4}, {4, 4}}};
+  const absl::Status gathered =
+      co_await RemoteMemory(channel, memory::Ticket::Reader()).Read(ranges, absl::MakeSpan(bytes));
+  EXPECT_THAT(gathered, HasCode(absl::StatusCode::kInvalidArgument));
+  const absl::Status scheduled = co_await executor.Schedule();
+  EXPECT_THAT(scheduled, IsOk());
+  ended = true;
+}
+
+TEST_F(CoroutineTest, EachAwaitableReleasesWhatItHoldsOnce) {
+  TestServer other;
+  other.probe.on_act = other.held.Handler();
+  auto served = SendAct(other.Connect(), 1);
+  DeferredCall deferred = other.held.Take();
+  std::unique_ptr<Executor> executor = *Executor::Create({});
+  const long channels = channel_.use_count();
+  std::atomic<bool> ended{false};
+  {
+    Coroutine waiting = AwaitEachOther(deferred.context(), *executor, channel_, ended);
+    EXPECT_TRUE(client_.Until([&] { return ended.load(); }));
+    executor.reset();  // Its thread has left the coroutine.
+  }
+  Settle();
+  EXPECT_EQ(channel_.use_count(), channels);
+  deferred.Finish();
+  EXPECT_THAT(served.Wait(), IsOk());
+}
+
 template <typename Scope>
 concept CanBeNamedInBraces = requires(const Scope& scope) {
   CallOptions{.scope = scope};
@@ -406,8 +475,6 @@ TEST_F(CoroutineTest, ACallThatIsForgottenGoesOn) {
 }
 
 // ---- The first of several calls.
-
-using First = FirstOf<probe::Probe::ActResults>;
 
 Coroutine AwaitResult(First& first, Box<Act>& results) { results.Put(co_await first.Result()); }
 
