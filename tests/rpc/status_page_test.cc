@@ -11,41 +11,68 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
 #include "hawser/rpc/client/outgoing_calls.h"
 #include "tests/rpc/driven.h"
 #include "tests/rpc/probe.h"
+#include "tests/rpc/taken.h"
 
 namespace hawser {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
+// A connection to a status page.
+class HttpClient {
+ public:
+  explicit HttpClient(const std::string& url) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(url.substr(url.rfind(':') + 1), &port));
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~HttpClient() { close(fd_); }
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  void Send(absl::string_view bytes) {
+    [[maybe_unused]] const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // What comes until `end`, or the end of the connection.
+  std::string ReadUntil(absl::string_view end) {
+    std::string all;
+    char byte;
+    while (!absl::EndsWith(all, end) && recv(fd_, &byte, 1, 0) == 1) all.push_back(byte);
+    return all;
+  }
+  std::string ReadAll() {
+    std::string all;
+    char some[4096];
+    for (ssize_t got; (got = read(fd_, some, sizeof(some))) > 0;) all.append(some, static_cast<size_t>(got));
+    return all;
+  }
+
+ private:
+  const int fd_;
+};
+
 // The whole answer to GET `path`.
 std::string Get(const std::string& url, const std::string& path) {
-  const size_t colon = url.rfind(':');
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(url.substr(colon + 1), &port));
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-  EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-  std::string answer;
-  char some[4096];
-  for (ssize_t got; (got = read(fd, some, sizeof(some))) > 0;) answer.append(some, static_cast<size_t>(got));
-  close(fd);
-  return answer;
+  HttpClient client(url);
+  client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+  return client.ReadAll();
 }
 
 // The value of a metric, whose name and labels are `series`. -1: there is none.
@@ -200,6 +227,62 @@ TEST(StatusPageTest, WhatAHandlerTakesBeforeItCallsIsNotTheTargets) {
     EXPECT_THAT(ended.Take(), IsOk());
     return sum_ns() - before < 40'000'000;
   }));
+}
+
+// ---- /healthz of a server
+
+// What a server that drains says to a request that began before, since it gives up its port then. "": the
+// page has ended the connection, whose ten seconds were over.
+std::string HealthOfOneThatDrains() {
+  constexpr char kRequest[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n";
+  TestServer server({.status_address = "127.0.0.1:0"});
+  server.probe.on_act = server.held.Handler();
+  auto call = SendAct(server.Connect(), 1, {.timeout = kLong});
+  DeferredCall held = server.held.Take();
+  HttpClient client(server.server.status_url());
+  // One request, and all but the last line of another one.
+  client.Send(absl::StrCat(kRequest, "\r\n", kRequest, "Connection: close\r\n"));
+  EXPECT_THAT(client.ReadUntil("\nserving\n"), StartsWith("HTTP/1.1 200 "));
+  std::thread draining([&] { EXPECT_THAT(server.server.Shutdown(absl::InfiniteFuture()), IsOk()); });
+  EXPECT_TRUE(Eventually([&] {
+    return Taken(server.server).Get().getServer().getState() == observe::wire::Server::State::DRAINING;
+  }));
+  client.Send("\r\n");
+  const std::string answer = client.ReadAll();
+  held.Finish();
+  draining.join();
+  EXPECT_THAT(call.Wait(), IsOk());
+  return answer;
+}
+
+TEST(ServersHealthPageTest, AServerThatDrainsIsUnavailable) {
+  std::string answer;
+  EXPECT_TRUE(Eventually([&] { return !(answer = HealthOfOneThatDrains()).empty(); }));
+  EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 503 "), EndsWith("\ndraining\n")));
+}
+
+// What checks a server's health asks often, also while handlers hold the pollers.
+TEST(ServersHealthPageTest, ItWaitsForNoPoller) {
+  TestServer server({.pollers = 1, .status_address = "127.0.0.1:0"});
+  absl::Notification go_on;
+  server.probe.on_act = [&](ServerContext&, uint64_t) {
+    go_on.WaitForNotification();
+    return absl::OkStatus();
+  };
+  auto call = SendAct(server.Connect(), 1, {.timeout = absl::InfiniteDuration()});
+  ASSERT_TRUE(Eventually([&] { return server.probe.runs == 1; }));
+  constexpr absl::Duration kExpiresUnanswered = absl::Milliseconds(20);  // A snapshot's wait for pollers.
+  constexpr absl::Duration kPeriod = absl::Milliseconds(250);            // Requests in it share a snapshot.
+  absl::Time last = absl::InfinitePast();
+  EXPECT_TRUE(Eventually([&] {
+    if (absl::Now() < last + kPeriod) return false;
+    const absl::Time start = absl::Now();
+    EXPECT_THAT(Get(server.server.status_url(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+    last = absl::Now();
+    return last - start < kExpiresUnanswered;
+  }));
+  go_on.Notify();
+  EXPECT_THAT(call.Wait(), IsOk());
 }
 
 }  // namespace
