@@ -113,6 +113,7 @@ check 'a method can be called by the interface that declares it' has "$out" 'hel
 call Nothing.echo '{}'
 check 'a service that does not exist: what does' has "$err" 'the server has no method "Nothing.echo"'
 end server
+check 'no call has ended in disorder: the server has lost no client' is "$(grep -c 'was lost' "$tmp/server.err")" 0
 
 # A server without reflection, and servers that lie.
 start_server silent tests/tools/everything_server --lie=silent

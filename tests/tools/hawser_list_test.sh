@@ -67,6 +67,7 @@ check 'the doctor looks at this machine, and the way to a server' has "$out" 'ha
 ask doctor --json
 check 'as JSON, too' is_json "$(head -n 1 <<<"$out")"
 end server
+check 'none of these ends in disorder: the server has lost no client' is "$(grep -c 'was lost' "$tmp/server.err")" 0
 
 start_server silent tests/tools/everything_server --lie=silent
 ask health

@@ -72,6 +72,13 @@ check 'without a server: where to look' is "$status-$(grep -c "cannot connect to
 ask top
 check 'the same for top' is "$status-$(grep -c "cannot connect to $uri.*hawser doctor" <<<"$err")" 1-1
 
+# Both end in order. This server ends before the log is read, and not by a signal that leaves it no time to write.
+start_server orderly examples/kv/kv_server --listen="$any_port"
+ask status
+ask top --count=3 --interval=250ms
+end orderly
+check 'the server has lost no client' is "$status-$(grep -c 'was lost' "$tmp/orderly.err")" 0-0
+
 # --count ends by the clock of this machine, whatever the server does: without that these would never end.
 start_server lost tests/tools/everything_server
 start top "$hawser" top --target="$uri" --interval=250ms --count=40 --timeout=5s
