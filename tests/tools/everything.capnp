@@ -85,6 +85,13 @@ struct All {
   }
   preset @32 :Inner = (key = "a\"\n", value = -3, next = (color = light), outer = green);
   presets @33 :List(Inner) = [(key = "k"), ()];
+  bools @34 :List(Bool);
+  voids @35 :List(Void);
+  int64s @36 :List(Int64);
+  uint64s @37 :List(UInt64);
+  float32s @38 :List(Float32);
+  float64s @39 :List(Float64);
+  texts @40 :List(Text);
 
   struct Inner {
     key @0 :Text;

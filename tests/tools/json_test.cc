@@ -1,7 +1,9 @@
 // JSON becomes a message, and a message JSON; what does not fit is refused with where and why.
 
 #include <capnp/any.h>
+#include <capnp/capability.h>
 #include <capnp/message.h>
+#include <kj/exception.h>
 
 #include <cmath>
 #include <cstdint>
@@ -163,6 +165,68 @@ TEST_F(JsonTest, WhatIsPrintedMeansTheSame) {
   lists.initBox();
   lists.initPreset();
   expect_same("lists");
+
+  for (const bool value : {true, false}) {
+    make().setBool(value);
+    expect_same(absl::StrCat("bool ", value));
+  }
+  auto values = make();
+  values.setBools({true, false, true, true, false, false, true, false, true});  // More than a byte of them.
+  expect_same("bools");
+  EXPECT_FALSE(all().getBools()[1]);
+  EXPECT_TRUE(all().getBools()[8]);
+  values = make();
+  values.initVoids(3);
+  expect_same("voids");
+  EXPECT_EQ(all().getVoids().size(), 3u);
+  values = make();
+  values.setInt64s({std::numeric_limits<int64_t>::min(), -1, 0, std::numeric_limits<int64_t>::max()});
+  expect_same("int64s");
+  values = make();
+  values.setUint64s({0, (uint64_t{1} << 53) + 1, std::numeric_limits<uint64_t>::max()});
+  expect_same("uint64s");
+  values = make();
+  using Float = std::numeric_limits<float>;
+  values.setFloat32s({0.1F, -0.0F, Float::lowest(), Float::max(), Float::denorm_min(), Float::infinity(),
+                      -Float::infinity(), Float::quiet_NaN()});
+  expect_same("float32s");
+  values = make();
+  using Double = std::numeric_limits<double>;
+  values.setFloat64s({0.1, -0.0, Double::lowest(), Double::max(), Double::denorm_min(), Double::infinity(),
+                      -Double::infinity(), Double::quiet_NaN()});
+  expect_same("float64s");
+  values = make();
+  values.initTexts(3).set(0, "");
+  values.getTexts().set(1, "k\xc3\xa4se \"\\\n");
+  values.getTexts().set(2, "\xff not UTF-8");
+  expect_same("texts");
+}
+
+// What JSON has no form for. It goes in again, and is not there then.
+TEST_F(JsonTest, AnAnyPointerThatIsSetIsNull) {
+  message_ = std::make_unique<capnp::MallocMessageBuilder>();
+  auto made = message_->initRoot<All>();
+  made.setText("t");
+  made.getAny().setAs<capnp::Text>("something");
+  const std::string json = Json();
+  EXPECT_THAT(json, HasSubstr(R"("any": null)"));
+  ASSERT_EQ(Fill(json), "");
+  EXPECT_TRUE(all().getAny().isNull());
+  EXPECT_EQ(all().getText(), "t");
+}
+
+TEST(JsonTextTest, ACapabilityThatIsSetIsNull) {
+  using Box = everything::Box<everything::Base>;
+  capnp::MallocMessageBuilder message;
+  auto box = message.initRoot<Box>();
+  box.setValue(everything::Base::Client(KJ_EXCEPTION(FAILED, "it is not called")));
+  ASSERT_TRUE(box.hasValue());
+  const absl::StatusOr<std::string> json = ToJson(box.asReader(), {.pretty = false});
+  ASSERT_THAT(json, IsOk());
+  EXPECT_EQ(*json, R"({"value": null})");
+  capnp::MallocMessageBuilder again;
+  ASSERT_THAT(FillFromJson(*json, again.initRoot<Box>()), IsOk());
+  EXPECT_FALSE(again.getRoot<Box>().hasValue());
 }
 
 TEST_F(JsonTest, OfAUnionTheMemberThatIsSetIsPrinted) {
