@@ -6,12 +6,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "hawser/transport/memory/buffer_pool.h"
 #include "tests/rpc/probe.h"
 
 namespace hawser {
@@ -125,6 +133,109 @@ TEST_F(KeptMemoryTest, ManyValuesOfEachSizeTakeAQuarterMoreAnd512Each) {
     }
     keeper_.kept.clear();
   }
+}
+
+// However large the page is.
+TEST_F(KeptMemoryTest, ALargeValueTakesFourKiBMore) {
+  for (const size_t size : {16 << 20, 64 << 20}) {
+    constexpr size_t kCount = 3;
+    keeper_.keeps = false;
+    for (int i = 0; i < 3; ++i) ASSERT_THAT(Send(size), IsOk());
+    keeper_.keeps = true;
+    const uint64_t leased_before = server_.stats().leased_bytes, resident_before = ResidentBytes();
+    for (size_t i = 0; i < kCount; ++i) ASSERT_THAT(Send(size), IsOk());
+    ASSERT_EQ(keeper_.kept.size(), kCount);
+    for (const KeptBytes& value : keeper_.kept) {
+      EXPECT_EQ(value.memory_bytes, size + 4096);
+      ASSERT_EQ(value.bytes.size(), size);
+      EXPECT_EQ(value.bytes[size - 1], 'v');
+    }
+    // The receives of the connection, and messages that are kept for the next call.
+    EXPECT_LE(server_.stats().leased_bytes, leased_before + kCount * (size + 4096) + (512 << 10));
+    if (kCountsResident) {
+      EXPECT_LE(ResidentBytes(), resident_before + kCount * size + size / 4) << "for " << size;
+    }
+    keeper_.kept.clear();
+  }
+}
+
+// ---- The guide's table of what is kept
+
+constexpr uint64_t kKiB = 1024;
+
+// A figure of a cell such as "512 KiB, 1, 2, 4 MiB and so on" or "1, 2.25, 3 KiB".
+struct Figure {
+  double kib = 0;
+  double rounding = 0.5;  // What it may differ from what it was rounded from.
+};
+std::vector<Figure> FiguresOf(absl::string_view cell) {
+  std::vector<Figure> figures;
+  size_t of_no_unit = 0;  // The first that has none yet.
+  for (absl::string_view word : absl::StrSplit(cell, absl::ByAnyChar(" ,"), absl::SkipEmpty())) {
+    double number = 0;
+    if (absl::SimpleAtod(word, &number)) {
+      const size_t dot = word.find('.');
+      const auto decimals = dot == word.npos ? size_t{0} : word.size() - dot - 1;
+      figures.push_back({number, 0.5 / std::pow(10, decimals)});
+    } else if (word == "KiB" || word == "MiB") {
+      for (; of_no_unit < figures.size(); ++of_no_unit) figures[of_no_unit].kib *= word == "MiB" ? 1024 : 1;
+    }
+  }
+  return figures;
+}
+
+// The rows below "| value | takes | where |": their cells.
+std::vector<std::vector<std::string>> RowsOfTheGuide() {
+  std::ifstream guide("docs/guide.md");
+  std::vector<std::vector<std::string>> rows;
+  bool is_in_table = false;
+  for (std::string line; std::getline(guide, line);) {
+    if (line == "| value | takes | where |") {
+      is_in_table = true;
+    } else if (is_in_table && !absl::StartsWith(line, "|")) {
+      break;
+    } else if (is_in_table && line != "|---|---|---|") {
+      rows.push_back(absl::StrSplit(absl::StripSuffix(absl::StripPrefix(line, "| "), "|"), " |"));
+    }
+  }
+  return rows;
+}
+
+TEST_F(KeptMemoryTest, EachRowOfTheGuideIsTrue) {
+  const auto memory_bytes_of = [&](size_t size, bool is_built) -> uint64_t {
+    keeper_.kept.clear();
+    EXPECT_THAT(is_built ? SendBuilt(size) : Send(size), IsOk());
+    return keeper_.kept.size() == 1 ? keeper_.kept[0].memory_bytes : 0;
+  };
+  size_t figures = 0;
+  for (const std::vector<std::string>& row : RowsOfTheGuide()) {
+    ASSERT_GE(row.size(), 2u) << row[0];
+    std::vector<Figure> values = FiguresOf(row[0]), takes = FiguresOf(row[1]);
+    const bool says_more = absl::StrContains(row[1], " more");
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto size = static_cast<size_t>(values[i].kib * static_cast<double>(kKiB));
+      for (const bool is_built : {false, true}) {
+        if (absl::StartsWith(row[0], "less than ")) {
+          EXPECT_EQ(memory_bytes_of(size - 8, is_built), size - 8) << row[0];
+        } else if (says_more) {
+          EXPECT_EQ(memory_bytes_of(size, is_built),
+                    size + static_cast<uint64_t>(takes.at(0).kib * static_cast<double>(kKiB)))
+              << values[i].kib << " KiB";
+        } else {
+          ASSERT_EQ(values.size(), takes.size()) << row[0];
+          const double kib = static_cast<double>(memory_bytes_of(size, is_built)) / static_cast<double>(kKiB);
+          EXPECT_NEAR(kib, takes[i].kib, takes[i].rounding) << "for " << values[i].kib << " KiB";
+        }
+      }
+      // And of the pool, which a value that is copied comes from.
+      if (absl::StrContains(row.back(), "copied") && size >= kKiB &&
+          !absl::StartsWith(row[0], "less than ")) {
+        EXPECT_EQ(transport::BufferPool::CapacityOf(size), memory_bytes_of(size, false));
+      }
+      ++figures;
+    }
+  }
+  EXPECT_GE(figures, 15u) << "the table has been read";
 }
 
 TEST(KeptBytesTest, WhatIsKeptOutlivesTheServer) {
