@@ -16,7 +16,7 @@ namespace {
 
 class Connection final : public TurnPlace {
  public:
-  Connection(Turns& turns, std::string name, uint8_t host) : name(std::move(name)), turns_(turns) {
+  Connection(Turns& turns, std::string called, uint8_t host) : name(std::move(called)), turns_(turns) {
     if (host != 0) turns.SetHost(*this, PeerHost(Loopback(/*port=*/0, host)));
     turns.Add(*this);
   }
