@@ -1,9 +1,11 @@
 // How much do bad neighbours slow an honest client down? Measures its small calls and its puts beside 1, 10
 // and 100 strangers of each kind (tests/strangers), and how much of the server's memory is freed when they
-// leave. The floor is the same client alone, in the same run.
+// leave. The floor is the same client alone, in the same run. Kinds that misuse TLS have a server with
+// credentials of their own, whose honest client speaks TLS, too.
 #include <stdio.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@
 #include "hawser/bench/stranger_target.h"
 #include "hawser/bench/target.h"
 #include "hawser/tests/strangers/crowd.h"
+#include "hawser/tests/tls/certificates.h"
+#include "hawser/tls/credentials.h"
 
 ABSL_FLAG(std::vector<std::string>, kinds, std::vector<std::string>(),
           "kinds of strangers, several at once joined by '+'; at first all, and the three of --check");
@@ -68,7 +72,11 @@ double Ratio(double figure, double floor) { return floor > 0 ? figure / floor : 
 
 class Bench {
  public:
-  Bench() : server_(StartTarget(Target())), honest_(server_, Target(), PutBytes()) {
+  // `credentials`: of the server and all its clients. Empty: no TLS.
+  explicit Bench(const std::optional<TlsCredentials>& credentials)
+      : target_(TargetWith(credentials)),
+        server_(StartTarget(target_)),
+        honest_(server_, target_, PutBytes()) {
     honest_.Run(Seconds());  // Warm.
     if (const absl::Status got = honest_.Get(strangers::kGetBytes); !got.ok()) Fail(got.ToString());
     Alone();
@@ -85,13 +93,16 @@ class Bench {
                              static_cast<size_t>(absl::GetFlag(FLAGS_stopped_put_bytes)));
       Measure(row);
     } else {
-      strangers::Crowd crowd(CrowdOf(server_, kinds, count));
+      strangers::Crowd crowd(CrowdOf(server_, kinds, count, target_.credentials));
       if (!crowd.WaitUntilAtWork(kArrival)) {
         fprintf(stderr, "neighbours: of %d %s not all were at work within %s\n", count, kinds.c_str(),
                 absl::FormatDuration(kArrival).c_str());
       }
       Measure(row);
       row.crowd = crowd.counts();
+      if (row.crowd.at_work == 0) {
+        Fail(absl::StrCat("none of ", count, " ", kinds, " does what it is to do"));
+      }
     }
     row.end = MemoryOnceBack(row.start, &row.back_s);
     Print(row);
@@ -100,13 +111,13 @@ class Bench {
   // Prints all that was measured.
   void PrintTable() const {
     printf(
-        "\nMicroseconds, and what they are times those alone; server memory leased before, at worst and "
+        "\n%sMicroseconds, and what they are times those alone; server memory leased before, at worst and "
         "after, "
         "in 10^6 bytes; seconds until it was back.\n"
         "                                 small p50      p99  ratio   put p50       p99  ratio  lost   "
         "before    "
         "worst    after  back\n%s",
-        table_.c_str());
+        target_.credentials.has_value() ? "Over TLS. " : "", table_.c_str());
     printf("     alone                       %8.0f %8.0f        %9.0f %9.0f\n", Median(alone_.small_us),
            Quantile(alone_.small_us, 0.99), Median(alone_.put_us), Quantile(alone_.put_us, 0.99));
   }
@@ -114,8 +125,9 @@ class Bench {
   bool ok() const { return ok_; }
 
  private:
-  static TargetOptions Target() {
+  static TargetOptions TargetWith(const std::optional<TlsCredentials>& credentials) {
     TargetOptions options;
+    options.credentials = credentials;
     options.mode = absl::GetFlag(FLAGS_mode);
     options.slots = 32;
     return options;
@@ -168,6 +180,7 @@ class Bench {
     Report("neighbours")
         .Add("kinds", row.kinds)
         .Add("count", row.count)
+        .Add("tls", target_.credentials.has_value() ? 1 : 0)
         .Add("small_p50_us", small_us[0])
         .Add("small_p99_us", small_us[1])
         .Add("small_p50_alone_us", alone_small_us[0])
@@ -213,12 +226,27 @@ class Bench {
     fprintf(stderr, "neighbours: %s\n", std::string(what).c_str());
   }
 
+  const TargetOptions target_;
   ServerProcess server_;
   Honest honest_;
   Experience alone_;
   std::string table_;
   bool ok_ = true;
 };
+
+// True: as it should be.
+bool RunBeside(const std::vector<std::string>& kinds, const std::optional<TlsCredentials>& credentials) {
+  if (kinds.empty()) return true;
+  Bench bench(credentials);
+  for (const std::string& kind : kinds) {
+    for (const std::string& count : absl::GetFlag(FLAGS_counts)) {
+      int number = 0;
+      if (absl::SimpleAtoi(count, &number) && number > 0) bench.Beside(kind, number);
+    }
+  }
+  bench.PrintTable();
+  return bench.ok();
+}
 
 int Run() {
   if (const int greetings = absl::GetFlag(FLAGS_greetings); greetings > 0) {
@@ -235,15 +263,12 @@ int Run() {
     kinds.emplace_back(kStoppedProcess);
   }
   PinTo(Pin::kTwoCores, /*server=*/false);  // This thread, and those that it makes.
-  Bench bench;
-  for (const std::string& kind : kinds) {
-    for (const std::string& count : absl::GetFlag(FLAGS_counts)) {
-      int number = 0;
-      if (absl::SimpleAtoi(count, &number) && number > 0) bench.Beside(kind, number);
-    }
-  }
-  bench.PrintTable();
-  return bench.ok() ? 0 : 1;
+  const auto over_tls = std::stable_partition(kinds.begin(), kinds.end(),
+                                              [](const std::string& kind) { return !AreOverTls(kind); });
+  const CertificateAuthority authority;
+  const bool plain_ok = RunBeside({kinds.begin(), over_tls}, std::nullopt);
+  const bool tls_ok = RunBeside({over_tls, kinds.end()}, authority.Issue());
+  return plain_ok && tls_ok ? 0 : 1;
 }
 
 }  // namespace

@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "bench/bench.rpc.h"
+#include "hawser/tests/strangers/tls_records.h"
 #include "hawser/transport/uri.h"
 
 ABSL_FLAG(
@@ -36,7 +39,16 @@ strangers::From FromFlag() {
 
 }  // namespace
 
-strangers::CrowdOptions CrowdOf(const ServerProcess& server, absl::string_view kinds, int count) {
+bool AreOverTls(absl::string_view kinds) {
+  const std::vector<std::string> names = absl::StrSplit(kinds, '+');
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    const strangers::StrangerKind* const kind = strangers::FindStrangerKind(name);
+    return kind != nullptr && kind->over_tls;
+  });
+}
+
+strangers::CrowdOptions CrowdOf(const ServerProcess& server, absl::string_view kinds, int count,
+                                const std::optional<TlsCredentials>& credentials) {
   strangers::CrowdOptions options;
   for (const absl::string_view name : absl::StrSplit(kinds, '+')) {
     const strangers::StrangerKind* const kind = strangers::FindStrangerKind(name);
@@ -59,6 +71,12 @@ strangers::CrowdOptions CrowdOf(const ServerProcess& server, absl::string_view k
   options.target.interface_id = TargetStub::kPut.interface_id;
   options.target.put = TargetStub::kPut.ordinal;
   options.target.get = TargetStub::kGet.ordinal;
+  if (credentials.has_value()) {
+    options.target.tls = strangers::NewTlsClient(*credentials);
+    if (options.target.tls == nullptr) Die("strangers cannot use these credentials");
+  } else if (AreOverTls(kinds)) {
+    Die(absl::StrCat(kinds, " come to a server with credentials"));
+  }
   options.from = FromFlag();
   return options;
 }

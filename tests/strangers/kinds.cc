@@ -212,17 +212,22 @@ class Cancelling final : public Stranger {
 
 // ---- Costly frames
 
-class Crumbs final : public Stranger {
-  void OnAccepted() override {
-    SendPut(0, kLargest);
+class Crumbs : public Stranger {
+  void OnAccepted() override { SendPut(0, kLargest); }
+  void OnReadRequest() override {
     AtWork();
+    Fill();
   }
-  void OnReadRequest() override { Fill(); }
   void OnSent() override { Fill(); }
+  // Shorter ones would end the connection.
   void Fill() {
-    while (line().unsent_bytes() < kUnsentMax && line().ServeRead(1) > 0) {
+    while (line().unsent_bytes() < kUnsentMax && line().ServeRead(fabric::kReadFragmentMin) > 0) {
     }
   }
+};
+
+class TinyRecords final : public Crumbs {
+  size_t record_bytes() const override { return 1; }
 };
 
 class Acknowledging final : public Stranger {
@@ -261,7 +266,9 @@ constexpr StrangerKind kKinds[] = {
     {"withholding", "Grants four puts of 2 MiB, answers all but their READs.", Make<Withholding>},
     {"rereading", "READs the megabyte that it was granted again and again.", Make<Rereading>},
     {"cancelling", "Cancels each of 32 puts at once, and asks again.", Make<Cancelling>},
-    {"crumbs", "Serves READs in fragments of one byte, as fast as they go.", Make<Crumbs>},
+    {"crumbs", "Serves READs in the shortest fragments, as fast as they go.", Make<Crumbs>},
+    {"tiny_records", "Serves READs in TLS records of one byte, as fast as they go.", Make<TinyRecords>,
+     /*over_tls=*/true},
     {"acknowledging", "Sends bare acknowledgements, as fast as they go.", Make<Acknowledging>},
     {"disconnecting", "Connects 20 times a second and leaves in each state in turn.", Make<Disconnecting>},
     {"greeting", "Is accepted 20 times a second and leaves.", Make<Greeting>},

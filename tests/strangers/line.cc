@@ -19,6 +19,8 @@ using fabric::FrameKind;
 
 constexpr size_t kReceiveBytes = 256 << 10;
 
+constexpr std::array<char, fabric::kReadFragmentMax> kZeros = {};
+
 }  // namespace
 
 bool Line::Dial(const sockaddr_in& to, const in_addr& from) {
@@ -31,6 +33,7 @@ bool Line::Dial(const sockaddr_in& to, const in_addr& from) {
   in_.clear();
   out_.clear();
   reads_.clear();
+  tls_ = tls_context_ == nullptr ? nullptr : std::make_unique<TlsRecords>(*tls_context_, record_bytes_);
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) return false;
   // The kernel chooses the port when connecting, so that each address can have as many connections as ports.
@@ -59,6 +62,11 @@ void Line::Close(bool abortive) {
 
 // ---- Sending
 
+void Line::SendBytes(absl::string_view bytes) {
+  if (tls_ != nullptr) return tls_->Send(bytes, out_);
+  out_.append(bytes.data(), bytes.size());
+}
+
 void Line::SendFrame(FrameHeader header, absl::string_view payload) {
   header.acknowledged = executed_;
   SendBytes({reinterpret_cast<const char*>(&header), sizeof(header)});
@@ -77,7 +85,7 @@ uint32_t Line::ServeRead(uint32_t bytes_max) {
              .length_bytes = bytes,
              .key = read.number,
              .address = read.sent_bytes});
-  out_.append(bytes, '\0');
+  SendBytes({kZeros.data(), bytes});
   read.sent_bytes += bytes;
   if (read.sent_bytes == read.length_bytes) reads_.pop_front();
   return bytes;
@@ -107,7 +115,7 @@ void Line::OnEvents(uint32_t events) {
     getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return End();
     connecting_ = false;
-    observer_.OnConnected();
+    tls_ != nullptr ? tls_->Start(out_) : observer_.OnConnected();
   } else if ((events & (EPOLLERR | EPOLLHUP)) != 0 && !reads_socket_) {
     return End();
   } else if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
@@ -121,10 +129,18 @@ void Line::Receive() {
   const ssize_t n = recv(fd_, staging.data(), staging.size(), 0);
   if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return End();
   if (n < 0) return;
-  const size_t dropped = std::min<size_t>(n, dropping_);
+  absl::string_view arrived(staging.data(), static_cast<size_t>(n));
+  std::string plain;
+  if (tls_ != nullptr) {
+    const bool was_up = tls_->is_up();
+    if (!tls_->Receive(arrived, plain, out_)) return End();
+    arrived = plain;
+    if (!was_up && tls_->is_up()) observer_.OnConnected();
+  }
+  const size_t dropped = std::min(arrived.size(), dropping_);
   dropping_ -= dropped;
   if (dropped > 0) observer_.OnReadData(dropped);
-  in_.append(staging.data() + dropped, n - dropped);
+  in_.append(arrived.data() + dropped, arrived.size() - dropped);
   while (fd_ >= 0 && (greeted_ ? ParseFrame() : ParseGreeting())) {
   }
 }
@@ -181,7 +197,7 @@ void Line::Flush() {
   if (unsent_bytes() > 0) return;
   out_.clear();
   sent_ = 0;
-  observer_.OnSent();
+  if (tls_ == nullptr || tls_->is_up()) observer_.OnSent();
 }
 
 void Line::End() {

@@ -6,19 +6,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "hawser/tests/strangers/tls_records.h"
 #include "hawser/transport/fabric/tcp/frame.h"
 #include "hawser/transport/wire/wire.h"
 
 namespace hawser::strangers {
 
-// One TCP connection to a server, on which greeting and frames are written by hand (rpc/PROTOCOL.md, "Over
-// TCP"). It keeps the counts that make a frame valid. It checks nothing: a Stranger chooses what to send, and
-// when.
+// One TCP connection to a server, with or without TLS, on which greeting and frames are written by hand
+// (rpc/PROTOCOL.md, "Over TCP"). It keeps the counts that make a frame valid. It checks nothing: a Stranger
+// chooses what to send, and when.
 // Thread:   one.
 // Lifetime: the observer outlives it. No method of the observer runs inside Dial(), Send...() or Close().
 // Failure:  at the end of the connection, whatever its cause, it calls OnEnd() once.
@@ -56,6 +59,11 @@ class Line {
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
+  // From the next Dial() on, with at most so many bytes in a record.
+  void SpeakTls(std::shared_ptr<SSL_CTX> context, size_t record_bytes) {
+    tls_context_ = std::move(context);
+    record_bytes_ = record_bytes;
+  }
   // False: the system has no socket or no port left. `from`: the source address, any port.
   bool Dial(const sockaddr_in& to, const in_addr& from);
   bool open() const { return fd_ >= 0; }
@@ -67,7 +75,7 @@ class Line {
 
   // ---- Sending. There is no limit: see unsent_bytes().
 
-  void SendBytes(absl::string_view bytes) { out_.append(bytes.data(), bytes.size()); }
+  void SendBytes(absl::string_view bytes);
   void SendFrame(fabric::FrameHeader header, absl::string_view payload = {});
   void SendMessage(absl::string_view message);
   // Answers the oldest READ with at most so many zeros, in one fragment. Returns their number.
@@ -75,6 +83,7 @@ class Line {
   void SendReadRequest(const transport::TableEntry& entry, uint32_t length_bytes);
   void SendAcknowledgement() { SendFrame({}); }
 
+  // With what TLS adds.
   size_t unsent_bytes() const { return out_.size() - sent_; }
   const std::deque<Read>& reads() const { return reads_; }
 
@@ -96,6 +105,9 @@ class Line {
   void End();
 
   Observer& observer_;
+  std::shared_ptr<SSL_CTX> tls_context_;  // Null: no TLS.
+  size_t record_bytes_ = 0;
+  std::unique_ptr<TlsRecords> tls_;
   int fd_ = -1;
   bool connecting_ = false;
   bool greeted_ = false;

@@ -29,6 +29,7 @@ void Stranger::Start(const Target& target, const in_addr& from, int64_t first_di
   target_ = target;
   from_ = from;
   next_ns_ = first_dial_ns;
+  if (target.tls != nullptr) line_.SpeakTls(target.tls, record_bytes());
 }
 
 void Stranger::OnTime(int64_t now_ns) {

@@ -28,8 +28,9 @@ inline constexpr uint32_t kGetBytes = 1 << 20;
 struct Target {
   sockaddr_in address = {};
   uint64_t interface_id = 0;
-  uint16_t put = 0;  // A method that takes a large request.
-  uint16_t get = 0;  // (bytes :UInt32) -> a response of that size.
+  uint16_t put = 0;                        // A method that takes a large request.
+  uint16_t get = 0;                        // (bytes :UInt32) -> a response of that size.
+  std::shared_ptr<SSL_CTX> tls = nullptr;  // What they show a server with credentials; see NewTlsClient().
 };
 
 // What one stranger has done so far.
@@ -73,6 +74,8 @@ class Stranger : private Line::Observer {
   virtual void OnResponse(uint16_t /*slot*/, absl::Span<const transport::TableEntry>) {}
   virtual void OnControlAnswer() {}
   virtual void OnSent() override {}
+  // What a record of TLS has at most.
+  virtual size_t record_bytes() const { return 16 << 10; }
   // When to dial again after the server has ended a connection, or refused one.
   virtual int64_t BackInNs() const { return 100 * kMs; }
 
@@ -122,6 +125,8 @@ struct StrangerKind {
   const char* name;
   const char* sentence;  // What it does.
   std::unique_ptr<Stranger> (*make)();
+  bool over_tls =
+      false;  // Its target has credentials. The others come with TLS or without, as the target does.
 };
 absl::Span<const StrangerKind> StrangerKinds();
 // nullptr: there is none.
