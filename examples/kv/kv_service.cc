@@ -39,8 +39,8 @@ constexpr size_t kReferredInPageMin = 16 << 10;
 // before.
 constexpr absl::Duration kPushTimeout = absl::Minutes(1);
 
-// Enough for further pushes to be started in another turn of the poller than those before.
-constexpr absl::Duration kNextTurn = absl::Microseconds(1);
+// Between pushes and further ones: enough for these to be started in another turn of the poller.
+constexpr absl::Duration kPause = absl::Microseconds(1);
 
 absl::string_view View(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
@@ -129,7 +129,7 @@ examples::Worker AwaitPush(hawser::PendingCall<Watcher::PushResults> sent, Clock
                            WatchHub::PushDone done, WatchHub::Soon soon) {
   hawser::FirstOf<Watcher::PushResults> push;
   push.Add(std::move(sent));
-  co_await push.Within(kNextTurn);
+  co_await push.Within(kPause);
   soon();
   absl::StatusOr<hawser::Reply<Watcher::PushResults>> reply = co_await push.Result();
   done(EndOf(reply.status(), sent_at));
