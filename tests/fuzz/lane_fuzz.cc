@@ -27,6 +27,7 @@
 #include "hawser/tests/fuzz/peer_world.h"
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/transport/acceptor.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane.h"
 #include "hawser/transport/lane/lane_server.h"
 #include "hawser/transport/lane/lent_memory.h"
@@ -72,6 +73,7 @@ constexpr Range kGiven[] = {
     {2, 8, 8, transport::kLaneAtomic},
     // Beyond the memory: an owner gives no such ticket, but the lane does not rely on that.
     {2, kRegionBytes - 8, 64, transport::kLaneRead},
+    {2, 1024, 512, transport::kLaneWrite | transport::kLaneCounted},
 };
 
 LaneTicket TicketFor(const Range& range, uint8_t key) {
@@ -104,6 +106,7 @@ class Lender final : public LaneServer::Owner {
   Lender(World& world, bool is_honest) : world_(world), is_honest_(is_honest) {}
 
   absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket& ticket) override;
+  absl::StatusOr<std::shared_ptr<transport::Arrivals>> OnCountedTicket(const LaneTicket& ticket) override;
   absl::Status TakeGrant() override;
   void GiveBackGrants(size_t count) override {
     FUZZ_EXPECT(count <= grants, "grants are given back that were not taken");
@@ -220,6 +223,7 @@ class World final : PeerWorld, transport::Acceptor::Handler {
     if (memory->revoked()) return absl::FailedPreconditionError("the owner has revoked the memory");
     return memory;
   }
+  const std::shared_ptr<transport::Arrivals>& arrivals() const { return arrivals_; }
   size_t grants() const {
     size_t grants = 0;
     for (const auto& lender : lenders_) grants += lender->grants;
@@ -297,7 +301,8 @@ class World final : PeerWorld, transport::Acceptor::Handler {
     const uint16_t bytes = script().U16();
     if (requester == nullptr) return;
     if (what % 4 != 3 || requester->handles.empty()) {
-      const uint8_t access = 1 + what / 4 % transport::kLaneAccessAll;
+      uint8_t access = 1 + what / 4 % transport::kLaneAccessAll;
+      if (what >= 128 && (access & transport::kLaneWrite) != 0) access |= transport::kLaneCounted;
       const LaneTicket ticket = TicketFor({0, 0, 1u + bytes % LaneLiarMemory::kReachableBytes, access}, 9);
       victim().Run([&] { requester->handles.emplace_back(requester->lane->Open(ticket), ticket); });
       return;
@@ -420,6 +425,11 @@ class World final : PeerWorld, transport::Acceptor::Handler {
       FUZZ_EXPECT(taken_back_[region] || now_ns <= revoked_ns_[region] + 38 * kSecond,
                   "revoked memory is still lent");
     }
+    if (liar_ != nullptr) {
+      FUZZ_EXPECT(arrivals_->count() <= liar_->announced(), arrivals_->count(), " WRITEs were counted");
+      FUZZ_EXPECT(liar_has_lied() || arrivals_->count() >= liar_->counted(),
+                  "an answer says that WRITEs were counted, and they were not");
+    }
     if (!liar_has_lied()) {
       for (size_t i = 0; i < kViolationCount; ++i) {
         FUZZ_EXPECT(victim().violations().count(static_cast<Violation>(i)) == 0,
@@ -516,6 +526,7 @@ class World final : PeerWorld, transport::Acceptor::Handler {
   std::array<bool, kHonestRegion> taken_back_ = {};
   std::unique_ptr<transport::Acceptor> acceptor_;
   std::vector<std::shared_ptr<Lender>> lenders_;  // The honest peer's first.
+  const std::shared_ptr<transport::Arrivals> arrivals_ = std::make_shared<transport::Arrivals>();
   std::unique_ptr<LaneLiar> liar_;
   Requester honest_;
   uint32_t honest_handle_ = 0;
@@ -525,6 +536,10 @@ class World final : PeerWorld, transport::Acceptor::Handler {
 
 absl::StatusOr<std::shared_ptr<LentMemory>> Lender::OnTicket(const LaneTicket& ticket) {
   return world_.OnTicket(ticket, is_honest_);
+}
+
+absl::StatusOr<std::shared_ptr<transport::Arrivals>> Lender::OnCountedTicket(const LaneTicket&) {
+  return world_.arrivals();
 }
 
 absl::Status Lender::TakeGrant() {
@@ -560,7 +575,28 @@ std::vector<std::pair<std::string, std::string>> Seeds() {
       {"keeps_revoked", from({kDial, 0, kWait,   4, kAsk, 0, 0, 2, kWait, 3, kRevoke, 1, kWait,  6, kWait, 6,
                               kWait, 6, kAccess, 0, 1,    1, 0, 0, 9,     0, kWait,   3, kHonest})},
       {"stolen",
-       from({kDial, 0, kWait, 4, kAsk, 0, 0, 5, kWait, 3, kAsk, 0, 28, 0, 1, 0, 0, 0, 0, 0, kWait, 3})},
+       from({kDial, 0, kWait, 4, kAsk, 0, 0, 6, kWait, 3, kAsk, 0, 28, 0, 1, 0, 0, 0, 0, 0, kWait, 3})},
+      {"counts", from({kDial, 4, kWait, 4, kAsk, 0, 0,  5, kWait, 3, kAccess, 0, 1, 1, 0,     0,
+                       9,     0, kAsk,  0, 130,  1, 1,  0, kWait, 3, kAccess, 0, 1, 1, 0,     0,
+                       9,     0, kAsk,  0, 130,  1, 44, 1, kWait, 3, kAsk,    0, 2, 1, kWait, 3})},
+      {"counts_revoked", from({kDial, 4, kWait, 4, kAsk, 0, 0,     5, kWait, 3, kRevoke, 2, kWait, 0,
+                               kAsk,  0, 130,   1, 1,    0, kWait, 3, kAsk,  0, 2,       1, kWait, 3})},
+      {"counts_on_a_forged_handle",
+       from({kDial, 4, kWait, 4, kAsk, 0, 0, 5, kWait, 3, kAsk, 0, 130, 9, 1, 0, kWait, 3, kHonest})},
+      {"counts_too_many",
+       from({kDial, 4, kWait, 4, kAsk, 0, 0, 5, kWait, 3, kAsk, 0, 130, 1, 255, 255, kWait, 3, kHonest})},
+      {"counts_unasked",
+       from({kDial, 0, kWait, 4, kAsk, 0, 0, 5, kWait, 3, kAsk, 0, 130, 1, 1, 0, kWait, 3})},
+      {"is_counted",
+       from({kLeave, 1,       16, 0,      0,     kDialLiar, kWait,    4, kOpen, 0, 132, 0, 8,     kWait,
+             3,      kAnswer, 0,  0,      kWait, 3,         kOperate, 0, 1,     0, 0,   0, 9,     kWait,
+             3,      kAnswer, 0,  0,      kWait, 3,         kOperate, 0, 1,     0, 0,   0, 9,     kWait,
+             3,      kAnswer, 0,  7 + 64, 1,     0,         0,        0, 0,     0, 0,   0, kWait, 3})},
+      {"is_not_counted",
+       from({kLeave, 1,     16, 0,       0,     kDialLiar, kWait, 4,     kOpen,    0,        132, 0,
+             8,      kWait, 3,  kAnswer, 0,     0,         kWait, 3,     kOperate, 0,        1,   0,
+             0,      0,     9,  kWait,   3,     kGiveUp,   0,     kWait, 3,        kOperate, 0,   1,
+             0,      0,     0,  9,       kWait, 3,         kEnd,  0,     kWait,    6})},
       {"flood", from({kDial, 0, kWait, 4, kAsk, 0, 195, 2, 1, 1, 1, 1, kWait, 4, kHonest})},
       {"spoiled", from({kDial, 0, kWait, 4, kSpoil, 0, 8, kAsk, 0, 0, 0, kWait, 4})},
       {"asked",

@@ -101,7 +101,9 @@ void LaneLiar::Dial(Script& script) {
   const uint8_t how = script.Byte();
   if (lines_.size() == LaneLiarMemory::kLinesMax) return;
   LaneLine& line = NewLine(/*dialed=*/true);
-  std::string hello = transport::Encode(Hello());
+  Handshake offer = Hello();
+  if (how / 4 % 2 != 0) offer.features = transport::kFeatureArrivals;
+  std::string hello = transport::Encode(offer);
   if (how % 4 == 3) {
     has_lied_ = true;
     hello[script.Byte() % hello.size()] ^= static_cast<char>(script.Byte());
@@ -149,6 +151,7 @@ void LaneLiar::Post(LaneLine& line, std::string bytes) {
     has_lied_ = true;
     bytes[spoil_at_ % bytes.size()] ^= static_cast<char>(spoil_bits_);
     if (spoil_bits_ == 0) bytes.resize(spoil_at_ % (2 * bytes.size()));
+    announced_ += transport::kLaneArrivedMax;  // Whatever it says now.
     if (bytes.empty()) return;
   }
   uint8_t* const at = memory_.send(line.index, line.sends);
@@ -167,7 +170,7 @@ void LaneLiar::PostMessage(LaneLine& line, const LaneMessage& message) {
 
 // ---- As the requester
 
-// An open, a close, or something else.
+// An open, a close, an announcement, or something else.
 void LaneLiar::Ask(Script& script) {
   LaneLine* const line = Any(script, /*dialed=*/true);
   const uint8_t what = script.Byte();
@@ -188,25 +191,48 @@ void LaneLiar::Ask(Script& script) {
     line->handles[message.handle] = {message.ticket};
     return PostMessage(*line, message);
   }
+  if (what % 4 == 2 && what >= 128) return Announce(*line, which, script);
   if (what % 4 == 2) {
     message.kind = Kind::kClose;
     message.handle = which;
     const auto found = line->handles.find(which);
     has_lied_ |= found == line->handles.end() || found->second.rkey == 0 || found->second.closing ||
-                 line->operations != 0 || line->unanswered >= transport::kLaneRequestsMax;
+                 found->second.announced != 0 || line->operations != 0 ||
+                 line->unanswered >= transport::kLaneRequestsMax;
     ++line->unanswered;
     if (found != line->handles.end()) found->second.closing = true;
     return PostMessage(*line, message);
   }
   has_lied_ = true;  // Also by a ping: it may be the second.
-  message.kind = static_cast<Kind>(1 + which % 7);
+  message.kind = static_cast<Kind>(1 + which % 9);
   message.handle = script.Byte();
+  message.count = 1 + which;
   message.address = script.U32();
   message.length = 1 + script.Byte();
   message.rkey = 1 + script.Byte();
   message.access = transport::kLaneRead;
   message.why = absl::UnavailableError("a lie");
-  for (int copies = what >= 192 ? 40 : 1; copies > 0; --copies) PostMessage(*line, message);
+  for (int copies = what >= 192 ? 40 : 1; copies > 0; --copies) {
+    if (message.kind == Kind::kArrived) announced_ += message.count;
+    PostMessage(*line, message);
+  }
+}
+
+// How many WRITEs there were the victim cannot know, so a wrong number is no lie that it could blame.
+void LaneLiar::Announce(LaneLine& line, uint32_t handle, Script& script) {
+  LaneMessage arrived;
+  arrived.kind = Kind::kArrived;
+  arrived.handle = handle;
+  arrived.count = script.U16();
+  const auto found = line.handles.find(handle);
+  const bool may = found != line.handles.end() && found->second.rkey != 0 && !found->second.closing &&
+                   (found->second.ticket.access & transport::kLaneCounted) != 0;
+  has_lied_ |= !may || found->second.announced != 0 || arrived.count == 0 ||
+               arrived.count > transport::kLaneArrivedMax || line.unanswered >= transport::kLaneRequestsMax;
+  ++line.unanswered;
+  announced_ += arrived.count;
+  if (may) found->second.announced = arrived.count;
+  PostMessage(line, arrived);
 }
 
 // A READ, a WRITE or an atomic, of memory that was granted, or near it.
@@ -256,8 +282,9 @@ void LaneLiar::AnswerOne(LaneLine& line, Script& script) {
   const uint8_t how = script.Byte();
   LaneMessage answer;
   if (line.asked.empty() || how % 8 == 7) {  // What was not asked.
-    answer.kind = static_cast<Kind>(1 + how / 8 % 7);
+    answer.kind = static_cast<Kind>(1 + how / 8 % 9);
     answer.handle = script.Byte();
+    answer.count = 1 + how;
     answer.address = script.U32();
     answer.length = 1 + script.U16();
     answer.rkey = 1 + script.Byte();
@@ -268,6 +295,10 @@ void LaneLiar::AnswerOne(LaneLine& line, Script& script) {
   const LaneMessage asked = line.asked.front();
   if (how % 8 != 6) line.asked.pop_front();  // 6: answers twice.
   answer.handle = asked.handle;
+  if (asked.kind == Kind::kArrived) {
+    answer.kind = Kind::kCounted;
+    return PostMessage(line, answer);
+  }
   if (asked.kind == Kind::kClose) {
     answer.kind = Kind::kClosed;
     const auto found = line.granted.find(asked.handle);
@@ -361,7 +392,8 @@ size_t LaneLiar::Turn() {
 // The victim is honest.
 void LaneLiar::Hear(LaneLine& line, const LaneMessage& message) {
   if (!line.dialed) {
-    FUZZ_EXPECT(message.kind == Kind::kOpen || message.kind == Kind::kClose || message.kind == Kind::kPing,
+    FUZZ_EXPECT(message.kind == Kind::kOpen || message.kind == Kind::kClose || message.kind == Kind::kPing ||
+                    message.kind == Kind::kArrived,
                 "the victim says to an owner what only owners say");
     if (message.kind != Kind::kPing) line.asked.push_back(message);
     FUZZ_EXPECT(line.asked.size() <= 2 * transport::kLaneRequestsMax, line.asked.size());
@@ -384,6 +416,12 @@ void LaneLiar::Hear(LaneLine& line, const LaneMessage& message) {
     case Kind::kClosed:
       if (line.unanswered > 0) --line.unanswered;
       if (found != line.handles.end()) line.handles.erase(found);
+      return;
+    case Kind::kCounted:
+      if (line.unanswered > 0) --line.unanswered;
+      if (found == line.handles.end()) return;
+      FUZZ_EXPECT(has_lied_ || found->second.announced != 0, "it counts what was not announced");
+      counted_ += std::exchange(found->second.announced, 0);
       return;
     case Kind::kRevoke:
       return;

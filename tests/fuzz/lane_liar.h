@@ -73,6 +73,7 @@ struct LaneLine final : fabric::ConnectionHandler {
     uint64_t address = 0;  // kOpened. 0: no answer yet.
     uint32_t rkey = 0;
     bool closing = false;
+    uint32_t announced = 0;  // WRITEs, by a kArrived that has no answer. 0: there is none.
   };
   std::map<uint32_t, Handle> handles;
   std::set<uint32_t> used;  // Handles ever.
@@ -105,6 +106,9 @@ class LaneLiar final : fabric::ListenHandler {
 
   // To the victim, as the owner: that has to keep every rule for a peer that has not.
   bool has_lied() const { return has_lied_; }
+  // WRITEs that the victim may have counted for it, and those that it says it has.
+  uint64_t announced() const { return announced_; }
+  uint64_t counted() const { return counted_; }
   const uint8_t* sink() { return memory_.sink(); }
   void FillSink(uint8_t with);
 
@@ -115,6 +119,7 @@ class LaneLiar final : fabric::ListenHandler {
 
   void Dial(Script& script);
   void Ask(Script& script);
+  void Announce(LaneLine& line, uint32_t handle, Script& script);
   void Access(Script& script);
   void Answer(Script& script);
   void AnswerOne(LaneLine& line, Script& script);
@@ -137,6 +142,7 @@ class LaneLiar final : fabric::ListenHandler {
   uint8_t spoil_at_ = 0, spoil_bits_ = 0;
   uint8_t next_accept_ = 0, next_accept_at_ = 0, next_accept_bits_ = 0;
   bool has_lied_ = false;
+  uint64_t announced_ = 0, counted_ = 0;
   bool has_left_ = false;
 };
 

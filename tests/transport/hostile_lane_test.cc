@@ -18,6 +18,7 @@
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
 #include "hawser/tests/transport/testing/world.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_requests.h"
@@ -47,16 +48,25 @@ LaneMessage Message(Kind kind, uint32_t handle) {
 class Lender final : public LaneServer::Owner {
  public:
   absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket&) override { return memory; }
+  absl::StatusOr<std::shared_ptr<Arrivals>> OnCountedTicket(const LaneTicket&) override { return arrivals; }
   void OnLaneGone(LaneServer&) override { ++gone; }
 
   std::shared_ptr<LentMemory> memory;
+  const std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
   int gone = 0;
 };
 
 // The honest side is the owner.
 class HostileRequesterTest : public ::testing::Test {
  protected:
-  HostileRequesterTest() : listener_(world_, world_.server), peer_(world_) {
+  static Handshake Connecting(uint32_t features) {
+    Handshake hello = HostilePeer::Hello(Role::kLane);
+    hello.features = features;
+    return hello;
+  }
+
+  explicit HostileRequesterTest(uint32_t features = kFeatureArrivals)
+      : listener_(world_, world_.server), peer_(world_) {
     lender_->memory = *LentMemory::Map({7, 1}, 2 * kBytes, world_.clock);
     EXPECT_THAT(lender_->memory->RegisterWith(world_.server.runtime), IsOk());
     memset(lender_->memory->address(), 's', 2 * kBytes);
@@ -66,7 +76,7 @@ class HostileRequesterTest : public ::testing::Test {
               .status(),
           IsOk());
     };
-    peer_.Dial(listener_.address(), Encode(HostilePeer::Hello(Role::kLane)));
+    peer_.Dial(listener_.address(), Encode(Connecting(features)));
     EXPECT_TRUE(world_.RunUntil([this] { return peer_.established(); }));
     // siw may hold back the first message until the second.
     if (OverSiw()) peer_.Send(Encode(Message(Kind::kPing, 0)));
@@ -181,6 +191,96 @@ TEST_F(HostileRequesterTest, AFloodOfRequestsIsBounded) {
   // The lane has ended, or what is granted is bounded.
   EXPECT_GT(world_.server.fabric->counts(0).grants_max, 0);
   EXPECT_LE(world_.server.fabric->counts(0).grants_max, static_cast<int64_t>(LaneServer::kHandlesMax));
+}
+
+// ---- What it says of its WRITEs
+
+LaneMessage OpenCounted(uint32_t handle) {
+  LaneMessage open = Message(Kind::kOpen, handle);
+  open.ticket.access = kLaneWrite | kLaneCounted;
+  return open;
+}
+
+LaneMessage Arrived(uint32_t handle, uint32_t count) {
+  LaneMessage arrived = Message(Kind::kArrived, handle);
+  arrived.count = count;
+  return arrived;
+}
+
+TEST_F(HostileRequesterTest, OneMessageAddsNoMoreThanItMay) {
+  ASSERT_EQ(Ask(OpenCounted(5)).kind, Kind::kOpened);
+  EXPECT_EQ(Ask(Arrived(5, kLaneArrivedMax)).kind, Kind::kCounted);
+  EXPECT_EQ(lender_->arrivals->count(), kLaneArrivedMax);
+  peer_.Send(Encode(Arrived(5, kLaneArrivedMax + 1)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(Counted(Violation::kMessage), 1u);
+  EXPECT_EQ(lender_->arrivals->count(), kLaneArrivedMax);
+}
+
+TEST_F(HostileRequesterTest, AnArrivalOfNothingEndsItsLane) {
+  ASSERT_EQ(Ask(OpenCounted(5)).kind, Kind::kOpened);
+  peer_.Send(Encode(Arrived(5, 0)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(Counted(Violation::kMessage), 1u);
+}
+
+TEST_F(HostileRequesterTest, AnArrivalOnAForgedHandleEndsItsLaneAndCountsNothing) {
+  ASSERT_EQ(Ask(OpenCounted(5)).kind, Kind::kOpened);
+  peer_.Send(Encode(Arrived(6, 1)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(Counted(Violation::kMessage), 1u);
+  EXPECT_EQ(lender_->arrivals->count(), 0u);
+}
+
+TEST_F(HostileRequesterTest, AnArrivalOnAHandleWithoutACounterEndsItsLane) {
+  ASSERT_EQ(Ask(Message(Kind::kOpen, 5)).kind, Kind::kOpened);
+  peer_.Send(Encode(Arrived(5, 1)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(Counted(Violation::kMessage), 1u);
+}
+
+TEST_F(HostileRequesterTest, AnArrivalAfterTheCloseEndsItsLaneAndCountsNothing) {
+  ASSERT_EQ(Ask(OpenCounted(5)).kind, Kind::kOpened);
+  EXPECT_EQ(Ask(Message(Kind::kClose, 5)).kind, Kind::kClosed);
+  peer_.Send(Encode(Arrived(5, 1)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_EQ(Counted(Violation::kMessage), 1u);
+  EXPECT_EQ(lender_->arrivals->count(), 0u);
+}
+
+TEST_F(HostileRequesterTest, ATicketForCountedReadsIsRefused) {
+  LaneMessage open = OpenCounted(5);
+  open.ticket.access = kLaneRead | kLaneCounted;
+  // The owner gives no such ticket, but the lane does not rely on that.
+  EXPECT_EQ(Ask(open).kind, Kind::kRefused);
+}
+
+// It waits for no answer, and takes none.
+TEST_F(HostileRequesterTest, AFloodOfArrivalsEndsItsLane) {
+  ASSERT_EQ(Ask(OpenCounted(5)).kind, Kind::kOpened);
+  peer_.StopReceiving();
+  uint32_t sent = 0;
+  while (lender_->gone == 0 && sent < 300) {
+    peer_.Send(Encode(Arrived(5, 1)));
+    ++sent;
+    world_.Turn();
+  }
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_LE(lender_->arrivals->count(), sent);
+}
+
+// A requester of before there were counters.
+class OldRequesterTest : public HostileRequesterTest {
+ protected:
+  OldRequesterTest() : HostileRequesterTest(0) {}
+};
+
+TEST_F(OldRequesterTest, ATicketWithACounterIsRefusedWithTheReason) {
+  const LaneMessage answer = Ask(OpenCounted(5));
+  ASSERT_EQ(answer.kind, Kind::kRefused);
+  EXPECT_CODE(answer.why, kUnimplemented);
+  EXPECT_NE(Text(answer.why).find("older version"), std::string::npos) << answer.why;
+  EXPECT_EQ(Ask(Message(Kind::kOpen, 6)).kind, Kind::kOpened);
 }
 
 // The honest side dials.
@@ -396,6 +496,76 @@ TEST_F(HostileOwnerTest, ASecondAnswerEndsTheLane) {
   for (int i = 0; i < 2; ++i) peer_.Send(Encode(Message(Kind::kRefused, handle_)));
   EXPECT_TRUE(LaneEnds());
   EXPECT_CODE(*read_.result, kFailedPrecondition);
+}
+
+// An owner that counts what the requester WRITEs. Its memory is that of the peer.
+class CountingOwnerTest : public HostileOwnerTest {
+ protected:
+  explicit CountingOwnerTest(uint32_t features = kFeatureLanePing | kFeatureArrivals)
+      : HostileOwnerTest(features) {
+    peer_.Send(Encode(Message(Kind::kRefused, handle_)));
+    EXPECT_TRUE(world_.RunUntil([this] { return read_.result.has_value(); }));
+    write_.kind = LaneOperation::Kind::kWrite;
+    write_.pieces.push_back({0, {local_.data(), 8, local_.lkey()}});
+  }
+  ~CountingOwnerTest() override {
+    if (!gone_.has_value()) world_.OnClient([this] { lane_->End(absl::CancelledError("the test ends")); });
+    EXPECT_TRUE(world_.RunUntil([this] { return gone_.has_value(); }));
+    EXPECT_TRUE(write_.result.has_value());
+  }
+
+  void Write() {
+    const size_t before = peer_.received().size();
+    world_.OnClient([&] {
+      counted_ = lane_->Open({7, 1, 0, kBytes, kLaneWrite | kLaneCounted, {}});
+      lane_->Start(write_, counted_);
+    });
+    EXPECT_TRUE(world_.RunUntil([&] { return peer_.received().size() > before; }));
+  }
+
+  uint32_t counted_ = 0;
+  Operation write_;
+};
+
+TEST_F(CountingOwnerTest, OneThatCountsWhatWasNotAnnouncedLosesTheLane) {
+  Write();  // Its handle is not open yet.
+  peer_.Send(Encode(Message(Kind::kCounted, counted_)));
+  EXPECT_TRUE(LaneEnds());
+  EXPECT_CODE(*write_.result, kUnavailable);
+}
+
+TEST_F(CountingOwnerTest, OneThatOpensNothingForAWriteEndsItWithTheReason) {
+  Write();
+  peer_.Send(Encode(Message(Kind::kRefused, counted_)));
+  EXPECT_TRUE(world_.RunUntil([this] { return write_.result.has_value(); }));
+  EXPECT_CODE(*write_.result, kFailedPrecondition);
+}
+
+TEST_F(CountingOwnerTest, AWriteThatItRefusesIsNotCounted) {
+  Write();
+  LaneMessage opened = Message(Kind::kOpened, counted_);
+  opened.access = kLaneWrite | kLaneCounted;
+  peer_.Send(Encode(opened));
+  EXPECT_TRUE(LaneEnds());
+  if (OverSiw()) GTEST_SKIP() << "siw reports a WRITE that the peer refuses as flushed";
+  EXPECT_CODE(*write_.result, kFailedPrecondition);
+  EXPECT_NE(Text(*write_.result).find("and was not counted"), std::string::npos) << *write_.result;
+}
+
+// An owner of before there were counters gives no such ticket.
+class UncountingOwnerTest : public CountingOwnerTest {
+ protected:
+  UncountingOwnerTest() : CountingOwnerTest(kFeatureLanePing) {}
+};
+
+TEST_F(UncountingOwnerTest, AWriteThatItCannotCountIsNotPosted) {
+  Write();
+  LaneMessage opened = Message(Kind::kOpened, counted_);
+  opened.access = kLaneWrite | kLaneCounted;
+  peer_.Send(Encode(opened));
+  EXPECT_TRUE(world_.RunUntil([this] { return write_.result.has_value(); }));
+  EXPECT_CODE(*write_.result, kUnimplemented);
+  EXPECT_FALSE(gone_.has_value());
 }
 
 TEST_F(HostileOwnerTest, WhatOnlyARequesterSaysEndsTheLane) {

@@ -1,6 +1,7 @@
 #include "hawser/transport/lane/lane.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -48,14 +49,16 @@ Lane::~Lane() {
   left.insert(left.end(), ready_.begin(), ready_.end());
   for (const auto& [number, handle] : handles_.all()) {
     left.insert(left.end(), handle->waiting.begin(), handle->waiting.end());
+    left.insert(left.end(), handle->counted_next.begin(), handle->counted_next.end());
+    left.insert(left.end(), handle->counted_now.begin(), handle->counted_now.end());
   }
-  std::sort(left.begin(), left.end());  // One may be there twice: posted in part.
+  std::sort(left.begin(), left.end());  // One may be there twice: posted in part, or to be counted.
   left.erase(std::unique(left.begin(), left.end()), left.end());
   for (LaneOperation* operation : left) {
     absl::Status why = operation->result_;
     if (why.ok()) {
-      why = absl::UnavailableError(absl::StrCat("the lane to ", peer(), " ended with its poller",
-                                                operation->posted_ > 0 ? operation->PartlyDone() : ""));
+      why = operation->EndedBy(
+          absl::UnavailableError(absl::StrCat("the lane to ", peer(), " ended with its poller")));
     }
     Finish(*operation, why);
   }
@@ -130,9 +133,9 @@ void Lane::Close(uint32_t number) {
 }
 
 void Lane::OnMessage(const LaneMessage& message) {
-  const bool answers = message.kind == LaneMessage::Kind::kOpened ||
-                       message.kind == LaneMessage::Kind::kRefused ||
-                       message.kind == LaneMessage::Kind::kClosed;
+  const bool answers =
+      message.kind == LaneMessage::Kind::kOpened || message.kind == LaneMessage::Kind::kRefused ||
+      message.kind == LaneMessage::Kind::kClosed || message.kind == LaneMessage::Kind::kCounted;
   LaneHandle* const found = handles_.Find(message.handle);
   if (answers && !requests_.TakeAnswer()) return EndBecauseBroken("it answers what was not asked");
   if (found == nullptr) return EndBecauseBroken(absl::StrCat("there is no handle ", message.handle));
@@ -153,6 +156,10 @@ void Lane::OnMessage(const LaneMessage& message) {
       } else {
         handle.stage = Stage::kUseless;
       }
+      break;
+    case LaneMessage::Kind::kCounted:
+      if (!handle.counting) return EndBecauseBroken("it counts what was not announced");
+      OnCounted(handle);
       break;
     case LaneMessage::Kind::kRevoke:
       // Otherwise this end's own kClose has crossed with it.
@@ -211,12 +218,46 @@ void Lane::Refuse(LaneHandle& handle, const absl::Status& why) {
 }
 
 void Lane::CloseIfUnused(LaneHandle& handle) {
-  if (handle.stage != Stage::kRevoked || handle.in_flight > 0) return;
+  if (handle.stage != Stage::kRevoked || handle.in_flight > 0 || handle.counting) return;
   handle.stage = Stage::kClosing;
   LaneMessage close;
   close.kind = LaneMessage::Kind::kClose;
   close.handle = handle.number;
   requests_.Add(std::move(close));
+}
+
+// ---- Counted WRITEs
+
+void Lane::Announce(LaneHandle& handle) {
+  if (handle.counting || handle.counted_next.empty()) return;
+  const size_t count = std::min<size_t>(handle.counted_next.size(), kLaneArrivedMax);
+  const auto end = handle.counted_next.begin() + static_cast<std::ptrdiff_t>(count);
+  handle.counted_now.assign(handle.counted_next.begin(), end);
+  handle.counted_next.erase(handle.counted_next.begin(), end);
+  for (LaneOperation* operation : handle.counted_now) operation->counting_ = Counting::kAnnounced;
+  handle.counting = true;
+  LaneMessage arrived;
+  arrived.kind = LaneMessage::Kind::kArrived;
+  arrived.handle = handle.number;
+  arrived.count = static_cast<uint32_t>(count);
+  requests_.Add(std::move(arrived));
+}
+
+// The completion of such a WRITE here may come later than the owner's answer.
+void Lane::OnCounted(LaneHandle& handle) {
+  handle.counting = false;
+  std::deque<LaneOperation*> counted = std::exchange(handle.counted_now, {});
+  std::erase_if(counted, [&handle](LaneOperation* operation) {
+    operation->counting_ = Counting::kCounted;
+    if (operation->done_ < operation->pieces.size()) return true;  // It ends with its last piece.
+    operation->lane_ = nullptr;                                    // As in Refuse().
+    --handle.in_flight;
+    return false;
+  });
+  Announce(handle);
+  CloseIfUnused(handle);
+  // Last: with an operation its ticket may go, and with that the handle.
+  for (LaneOperation* operation : counted) Finish(*operation, absl::OkStatus());
 }
 
 // ---- Operations
@@ -227,6 +268,7 @@ void Lane::Start(LaneOperation& operation, uint32_t number) {
   operation.lane_ = this;
   operation.posted_ = operation.done_ = 0;
   operation.result_ = absl::OkStatus();
+  operation.counting_ = Counting::kNone;
   if (ending()) {
     operation.lane_ = nullptr;
     return owner_.OnUnsent(operation, was_ready_, why());
@@ -238,6 +280,9 @@ void Lane::Start(LaneOperation& operation, uint32_t number) {
     possible = handle.why;
   }
   if (!possible.ok()) return Finish(operation, possible);
+  if ((handle.ticket.access & kLaneCounted) != 0 && operation.kind == LaneOperation::Kind::kWrite) {
+    operation.counting_ = Counting::kWanted;
+  }
   if (handle.stage == Stage::kOpening) {
     handle.waiting.push_back(&operation);
   } else {
@@ -249,12 +294,21 @@ void Lane::Enqueue(LaneOperation& operation) {
   if (operation.is_atomic() && atomics() == fabric::Atomics::kNone) {
     return Finish(operation, absl::UnimplementedError("this connection has no atomics: a device has none"));
   }
+  if (operation.counting_ != Counting::kNone && !opening_.owner_counts()) {
+    return Finish(operation,
+                  absl::UnimplementedError("the owner is of an older version, and counts no WRITEs"));
+  }
   ready_.push_back(&operation);
   poller().MarkForFlush(this);
 }
 
 void Lane::OnFlush() {
   while (!ready_.empty() && !ending() && PostSome()) continue;
+  if (to_announce_.empty()) return;
+  // Once for all WRITEs of the turn. Each handle is there still: an operation on it is in flight.
+  for (LaneHandle* handle : std::exchange(to_announce_, {})) {
+    if (!ending()) Announce(*handle);
+  }
 }
 
 bool Lane::PostSome() {
@@ -291,7 +345,12 @@ bool Lane::PostSome() {
     posts_.Add(post);
     ready_.pop_front();
     // The others have their turn.
-    if (operation.posted_ < operation.pieces.size()) ready_.push_back(&operation);
+    if (operation.posted_ < operation.pieces.size()) {
+      ready_.push_back(&operation);
+    } else if (operation.counting_ != Counting::kNone) [[unlikely]] {
+      operation.handle_->counted_next.push_back(&operation);
+      to_announce_.push_back(operation.handle_);
+    }
   }
   if (!posted.ok()) EndUnposted(posted);
   return posted.ok();
@@ -304,8 +363,10 @@ void Lane::OnSent(uint64_t done) {
 void Lane::OnPiecesDone(LaneOperation& operation, uint32_t pieces) {
   operation.done_ += pieces;
   if (operation.done_ < operation.posted_) return;
-  const bool complete = operation.done_ == operation.pieces.size();
-  if (!complete && operation.result_.ok() && !ending()) return;  // The rest is in `ready_`.
+  const bool complete = operation.done_ == operation.pieces.size() &&
+                        (operation.counting_ == Counting::kNone || operation.counting_ == Counting::kCounted);
+  // The rest is in `ready_`, or it is not counted yet.
+  if (!complete && operation.result_.ok() && !ending()) return;
   // A completion that comes while the lane ends is a success like any other.
   const absl::Status result = complete ? absl::OkStatus() : WhyNot(operation);
   EndUse(*operation.handle_);
@@ -326,6 +387,8 @@ void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
 
 absl::Status Lane::WhyNot(const LaneOperation& operation) const {
   if (!operation.result_.ok()) return operation.result_;
+  // The owner has received what was posted behind it.
+  if (operation.counting_ == Counting::kCounted) return absl::OkStatus();
   return operation.EndedBy(why());
 }
 
@@ -336,11 +399,14 @@ void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
 
 // Finds it near the front, as a rule: deadlines pass in the order in which operations were begun.
 void Lane::Forget(LaneOperation& operation) {
-  const auto erase_from = [&operation](std::deque<LaneOperation*>& queue) {
+  const auto erase_from = [&operation](auto& queue) {
     const auto at = std::find(queue.begin(), queue.end(), &operation);
     if (at != queue.end()) queue.erase(at);
   };
   LaneHandle& handle = *operation.handle_;
+  if (operation.done_ == operation.pieces.size()) {  // It is to be counted.
+    return erase_from(operation.counting_ == Counting::kWanted ? handle.counted_next : handle.counted_now);
+  }
   erase_from(handle.stage == Stage::kOpening ? handle.waiting : ready_);
 }
 
@@ -366,6 +432,7 @@ void Lane::OnEnding() {
   requests_.Stop();
   // Of which nothing is posted.
   std::deque<LaneOperation*> unsent;
+  std::vector<LaneOperation*> complete;  // But not counted.
   for (LaneOperation* operation : std::exchange(ready_, {})) {
     if (operation->posted_ == 0) {
       unsent.push_back(operation);
@@ -375,11 +442,20 @@ void Lane::OnEnding() {
   }
   for (auto& [number, handle] : handles_.all()) {
     for (LaneOperation* operation : std::exchange(handle->waiting, {})) unsent.push_back(operation);
+    // All of these are posted. Others are in `posts_`.
+    for (std::deque<LaneOperation*>* each : {&handle->counted_next, &handle->counted_now}) {
+      for (LaneOperation* operation : *each) {
+        if (operation->posted_ == operation->done_) complete.push_back(operation);
+      }
+      each->clear();
+    }
   }
-  for (LaneOperation* operation : unsent) {
-    operation->lane_ = nullptr;
-    owner_.OnUnsent(*operation, was_ready_, why());
-  }
+  to_announce_.clear();
+  // OnEnd() of one may cancel another, which has ended then.
+  for (LaneOperation* operation : complete) operation->lane_ = nullptr;
+  for (LaneOperation* operation : unsent) operation->lane_ = nullptr;
+  for (LaneOperation* operation : complete) Finish(*operation, WhyNot(*operation));
+  for (LaneOperation* operation : unsent) owner_.OnUnsent(*operation, was_ready_, why());
 }
 
 void Lane::OnGone() {

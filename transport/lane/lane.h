@@ -31,11 +31,19 @@ namespace hawser::transport {
 // the queue pair disconnects, everything is flushed, and only then all results come. Operations of which
 // nothing was posted go to the owner, which may start them on another lane. If a device fails in the middle
 // of a chain, each operation of that chain counts as posted.
+//
+// A counted WRITE (kLaneCounted) ends with success once the owner has counted it. When its last piece is
+// posted, a kArrived follows it on the same queue pair, so the owner receives that only when the WRITE is
+// done and visible, as fabric.h promises; if the WRITE fails, the queue pair fails with it, and the kArrived
+// is never delivered. There is one at a time for each handle: WRITEs that are posted before its answer wait
+// for the next one, which counts all of them. An operation that is given up before it was announced is not
+// counted; after that it may be.
 // Thread:   on the poller.
 // Lifetime: see LaneEnd. If the poller ends first, all operations end with Unavailable, and the owner is not
 //           called any more.
 class Lane final : public LaneEnd, LaneOpening::Owner {
   using Stage = LaneHandle::Stage;
+  using Counting = LaneOperation::Counting;
 
  public:
   // Places in the send queue for operations.
@@ -91,6 +99,9 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   void OnOpened(const LaneMessage& message, LaneHandle& handle);
   void Refuse(LaneHandle& handle, const absl::Status& why);
   void CloseIfUnused(LaneHandle& handle);
+  // Announces the counted WRITEs of the handle that are posted as a whole, unless a kArrived has no answer.
+  void Announce(LaneHandle& handle);
+  void OnCounted(LaneHandle& handle);
   // An operation on it, of which something was posted, is about to end.
   void EndUse(LaneHandle& handle);
   void Enqueue(LaneOperation& operation);
@@ -127,6 +138,7 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   LanePosts posts_;
   Timer connect_timer_;
   LaneRequests requests_;
+  std::vector<LaneHandle*> to_announce_;  // Of OnFlush(): some counted WRITEs of these were posted.
   // Of PostSome(), kept for their memory.
   std::vector<fabric::SendWorkRequest> requests_to_post_;
   std::vector<LanePosts::Post> chain_;

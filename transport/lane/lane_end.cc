@@ -175,6 +175,7 @@ void LaneEnd::Flush() {
   if (state_ == State::kReady) {
     PostMessages();
     if (state_ == State::kReady) OnFlush();
+    if (state_ == State::kReady && !to_send_.empty()) PostMessages();
   }
   if (state_ == State::kEnding && flushed()) BecomeGone();
 }

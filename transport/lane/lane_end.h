@@ -95,7 +95,7 @@ class LaneEnd : public PollerClient, public fabric::ConnectionHandler {
   virtual void OnRevoked(uint32_t /*number*/) {}
   // The peer has broken a rule; the lane ends.
   virtual void OnViolation(Violation /*violation*/, absl::string_view /*text*/) {}
-  // At the end of a turn, while it is ready.
+  // At the end of a turn, while it is ready. Messages that it sends go behind what it posts.
   virtual void OnFlush() {}
   // At its end: End() was called.
   virtual void OnEnding() = 0;

@@ -25,6 +25,11 @@ struct LaneHandle {
   uint32_t in_flight = 0;  // Operations of which something is posted.
   bool close_asked = false;
   std::deque<LaneOperation*> waiting;  // While it opens.
+
+  // ---- Of counted WRITEs, which end once they are counted. All of their pieces are posted.
+  bool counting = false;                    // A kArrived has no answer yet.
+  std::deque<LaneOperation*> counted_next;  // For which none was sent. In the order of their last pieces.
+  std::deque<LaneOperation*> counted_now;   // Of the one that has no answer, those that have not ended.
 };
 
 // The handles of a lane, at the requester's end. They stay where they are.

@@ -15,6 +15,7 @@ using Kind = LaneMessage::Kind;
 constexpr size_t kHeaderBytes = 8;
 constexpr size_t kOpenBytes = kHeaderBytes + 4 * 8 + 16;
 constexpr size_t kOpenedBytes = kHeaderBytes + 2 * 8 + 8;
+constexpr size_t kArrivedBytes = kHeaderBytes + 8;
 constexpr size_t kTextMax = kLaneMessageMax - kHeaderBytes;
 
 size_t BytesOf(Kind kind) {
@@ -23,11 +24,14 @@ size_t BytesOf(Kind kind) {
       return kOpenBytes;
     case Kind::kOpened:
       return kOpenedBytes;
+    case Kind::kArrived:
+      return kArrivedBytes;
     case Kind::kRefused:
     case Kind::kClose:
     case Kind::kClosed:
     case Kind::kRevoke:
     case Kind::kPing:
+    case Kind::kCounted:
       return kHeaderBytes;
   }
   return 0;
@@ -74,6 +78,9 @@ std::string Encode(const LaneMessage& message) {
       absl::StrAppend(&out, text);
       break;
     }
+    case Kind::kArrived:
+      StoreLittle32(body, message.count);
+      break;
     default:
       break;
   }
@@ -88,7 +95,7 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(absl::Span<const uint8_t> data) {
   if (data.size() < kHeaderBytes) return malformed("it has no header");
   LaneMessage message;
   message.kind = static_cast<Kind>(data[0]);
-  if (data[0] < static_cast<uint8_t>(Kind::kOpen) || data[0] > static_cast<uint8_t>(Kind::kPing)) {
+  if (data[0] < static_cast<uint8_t>(Kind::kOpen) || data[0] > static_cast<uint8_t>(Kind::kCounted)) {
     return malformed(absl::StrCat("its kind is ", data[0]));
   }
   const size_t text_bytes = message.kind == Kind::kRefused ? data[2] : 0;
@@ -123,6 +130,13 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(absl::Span<const uint8_t> data) {
                                  EscapePeerText(text));
       break;
     }
+    case Kind::kArrived:
+      message.count = LoadLittle32(body);
+      if (message.count == 0 || message.count > kLaneArrivedMax) {
+        return malformed(
+            absl::StrCat("it counts ", message.count, " WRITEs, and not 1 to ", kLaneArrivedMax));
+      }
+      break;
     default:
       break;
   }

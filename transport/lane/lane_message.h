@@ -20,9 +20,18 @@ inline constexpr uint8_t kLaneRead = 1;
 inline constexpr uint8_t kLaneWrite = 2;
 inline constexpr uint8_t kLaneAtomic = 4;
 inline constexpr uint8_t kLaneAccessAll = kLaneRead | kLaneWrite | kLaneAtomic;
-inline constexpr bool IsLaneAccess(uint8_t bits) { return bits != 0 && (bits & ~kLaneAccessAll) == 0; }
+// Beside kLaneWrite: the owner counts the WRITEs, and the requester says when they have arrived (kArrived).
+inline constexpr uint8_t kLaneCounted = 8;
+inline constexpr bool IsLaneAccess(uint8_t bits) {
+  return (bits & kLaneAccessAll) != 0 && (bits & ~(kLaneAccessAll | kLaneCounted)) == 0 &&
+         ((bits & kLaneCounted) == 0 || (bits & kLaneWrite) != 0);
+}
 // "READ, WRITE, atomics", or some of it.
 std::string DescribeAccess(uint8_t access);
+
+// WRITEs that one kArrived counts at most: eight times what the send queue of a requester holds. An owner
+// cannot see how many there were, so this bounds what one message of a liar adds.
+inline constexpr uint32_t kLaneArrivedMax = 1024;
 
 // Bytes that one ticket gives at most: what every device takes in one grant.
 inline constexpr uint64_t kLaneBytesMax = uint64_t{1} << 31;
@@ -49,11 +58,16 @@ struct LaneMessage {
     kClosed = 5,   // The answer to that.
     kRevoke = 6,   // From the owner: `handle` ends; a kClose is awaited.
     kPing = 7,     // To the owner, and not answered: see LaneRequests.
+    // To the owner: `count` WRITEs on `handle`, which allows kLaneCounted, were posted before this on the
+    // same queue pair, and after the kArrived before. Answered by kCounted; one at a time for each handle.
+    kArrived = 8,
+    kCounted = 9,  // The answer to that: they are counted.
   };
 
   Kind kind = Kind::kClose;
   uint32_t handle = 0;     // The requester chooses it; each is used once on a lane.
   LaneTicket ticket = {};  // kOpen
+  uint32_t count = 0;      // kArrived: 1 to kLaneArrivedMax.
   uint64_t address = 0;    // kOpened, as the next three.
   uint64_t length = 0;
   uint32_t rkey = 0;
@@ -63,7 +77,7 @@ struct LaneMessage {
 
 // No message is longer, and none is empty.
 inline constexpr size_t kLaneMessageMax = 256;
-// Requests of one end (kOpen, kClose, kRevoke) that the other one has not answered.
+// Requests of one end (kOpen, kClose, kArrived, kRevoke) that the other one has not answered.
 inline constexpr uint32_t kLaneRequestsMax = 8;
 // Receives that each end has posted: the peer's requests, and its answers.
 inline constexpr uint32_t kLaneReceives = 2 * kLaneRequestsMax;

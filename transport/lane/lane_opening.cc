@@ -11,6 +11,7 @@ namespace hawser::transport {
 LaneOpening::LaneOpening(Poller& poller, const LaneTarget& target, Owner& owner)
     : poller_(poller), target_(target), owner_(owner) {
   offer_.role = Role::kLane;
+  offer_.features = kFeatureArrivals;
   offer_.slots = 1;
   offer_.receive_buffer_bytes = kReceiveBufferMin;
   offer_.session = target.session;
@@ -54,6 +55,7 @@ absl::Status LaneOpening::TakeAnswer(absl::string_view private_data,
                : DecodeAccept(private_data, Role::kLane);
   if (!answer.ok()) return answer.status();
   owner_knows_ping_ = (answer->features & kFeatureLanePing) != 0;
+  owner_counts_ = (answer->features & kFeatureArrivals) != 0;
   if ((answer->features & kFeatureAtomics) != 0) {
     owner_atomics_ = (answer->features & kFeatureAtomicsWithProcessor) != 0 ? fabric::Atomics::kWithProcessor
                                                                             : fabric::Atomics::kNic;

@@ -59,6 +59,8 @@ class LaneOpening final : Prover::Client {
   fabric::Atomics owner_atomics() const { return owner_atomics_; }
   // Whether the owner knows LaneMessage::Kind::kPing.
   bool owner_knows_ping() const { return owner_knows_ping_; }
+  // Whether it counts WRITEs.
+  bool owner_counts() const { return owner_counts_; }
   // Nothing follows. More calls have no effect.
   void Stop();
 
@@ -73,6 +75,7 @@ class LaneOpening final : Prover::Client {
   Handshake offer_;
   fabric::Atomics owner_atomics_ = fabric::Atomics::kNone;
   bool owner_knows_ping_ = false;
+  bool owner_counts_ = false;
   std::shared_ptr<Prover> prover_;  // Until the lane is up, where there is no TLS.
   Prover::Result proof_;
   std::string connect_;  // What was sent with the proof.

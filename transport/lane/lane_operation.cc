@@ -19,6 +19,10 @@ fabric::Opcode OpcodeOf(LaneOperation::Kind kind) {
   return fabric::Opcode::kRead;
 }
 
+// Behind PartlyDone().
+constexpr absl::string_view kNotCounted = ", and was not counted";
+constexpr absl::string_view kPerhapsCounted = ", and may have been counted";
+
 }  // namespace
 
 void LaneOperation::FillIn(absl::Span<fabric::SendWorkRequest> requests, size_t first, uint64_t address,
@@ -37,16 +41,24 @@ void LaneOperation::FillIn(absl::Span<fabric::SendWorkRequest> requests, size_t 
 
 absl::Status LaneOperation::FailedWith(fabric::CompletionStatus status) const {
   if (status != fabric::CompletionStatus::kRemoteAccessError) {
-    return absl::UnavailableError(absl::StrCat("it failed: ", fabric::Describe(status), PartlyDone()));
+    return absl::UnavailableError(absl::StrCat("it failed: ", fabric::Describe(status), WhatIsLeft()));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the owner refuses the memory: it was revoked, or the owner has ended (",
-                   fabric::Describe(status), ")", PartlyDone()));
+  // The owner's end of the queue pair is in error, too, and has received nothing that was posted behind.
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the owner refuses the memory: it was revoked, or the owner has ended (", fabric::Describe(status), ")",
+      PartlyDone(), counting_ == Counting::kNone ? "" : kNotCounted));
 }
 
 absl::Status LaneOperation::EndedBy(const absl::Status& why) const {
   if (posted_ == 0) return why;
-  return absl::Status(why.code(), absl::StrCat(why.message(), PartlyDone()));
+  return absl::Status(why.code(), absl::StrCat(why.message(), WhatIsLeft()));
+}
+
+std::string LaneOperation::WhatIsLeft() const {
+  absl::string_view counted;
+  if (counting_ == Counting::kWanted) counted = kNotCounted;
+  if (counting_ == Counting::kAnnounced || counting_ == Counting::kCounted) counted = kPerhapsCounted;
+  return absl::StrCat(PartlyDone(), counted);
 }
 
 absl::Status LaneOperation::CheckAgainst(const LaneTicket& ticket) const {

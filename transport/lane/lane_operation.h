@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
@@ -50,7 +51,8 @@ class LaneOperation {
               uint32_t rkey) const;
   // What it ends with when a work request of it has failed.
   absl::Status FailedWith(fabric::CompletionStatus status) const;
-  // What it ends with because of `why`, which says so if something of it was posted.
+  // What it ends with because of `why`, which says so if something of it was posted, and if it may be
+  // counted.
   absl::Status EndedBy(const absl::Status& why) const;
   // For the text of an error, once something of it was posted.
   absl::string_view PartlyDone() const {
@@ -64,6 +66,13 @@ class LaneOperation {
  private:
   friend class Lane;
 
+  // Of the owner's count.
+  enum class Counting : uint8_t { kNone, kWanted, kAnnounced, kCounted };
+
+  // For the text of an error, once something of it was posted.
+  std::string WhatIsLeft() const;
+
+  Counting counting_ = Counting::kNone;
   LaneHandle* handle_ = nullptr;  // While `lane_` has it.
   size_t posted_ = 0;             // Pieces.
   size_t done_ = 0;

@@ -68,6 +68,7 @@ absl::StatusOr<LaneServer*> LaneServer::Accept(std::shared_ptr<Runtime> runtime,
   LaneServer& lane = *made;
   lane.peer_address_ = request.peer_address();
   lane.set_peer(lane.peer_address_);
+  lane.peer_counts_ = (request.hello().features & kFeatureArrivals) != 0;
   poller.Adopt(std::move(made));  // Gives it the index that its receives name.
   fabric::QueuePairOptions options;
   options.send_depth = kLaneReceives + kHandlesMax;
@@ -76,7 +77,7 @@ absl::StatusOr<LaneServer*> LaneServer::Accept(std::shared_ptr<Runtime> runtime,
   if (accepted.ok()) {
     Handshake answer;
     answer.role = request.hello().role;
-    answer.features = kFeatureLanePing | FeaturesOf(poller.fabric().atomics());
+    answer.features = kFeatureLanePing | kFeatureArrivals | FeaturesOf(poller.fabric().atomics());
     answer.slots = 1;
     answer.receive_buffer_bytes = kReceiveBufferMin;
     const std::optional<Proven>& proven = request.proven_;
@@ -107,6 +108,8 @@ void LaneServer::OnMessage(const LaneMessage& message) {
       return Open(message);
     case LaneMessage::Kind::kClose:
       return Close(message.handle);
+    case LaneMessage::Kind::kArrived:
+      return Count(message);
     case LaneMessage::Kind::kPing:
       if (std::exchange(pinged_, true)) EndBecauseBroken("it sent a second ping");
       return;
@@ -146,8 +149,23 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
       ticket.length > size - ticket.offset) {
     return absl::OutOfRangeError("the ticket is for a range that is not in the memory");
   }
+  if (!IsLaneAccess(ticket.access)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the ticket is for access ", ticket.access, ", which there is not"));
+  }
   if ((ticket.access & kLaneAtomic) != 0 && poller().fabric().atomics() == fabric::Atomics::kNone) {
     return absl::UnimplementedError("the owner's device has no atomics");
+  }
+  std::shared_ptr<Arrivals> arrivals;
+  if ((ticket.access & kLaneCounted) != 0) {
+    if (!peer_counts_) {
+      return absl::UnimplementedError(
+          "the client is of an older version, which does not say when its WRITEs have arrived: grant it the "
+          "memory without a counter");
+    }
+    absl::StatusOr<std::shared_ptr<Arrivals>> counted_by = owner_->OnCountedTicket(ticket);
+    if (!counted_by.ok()) return counted_by.status();
+    arrivals = *std::move(counted_by);
   }
   if (absl::Status taken = owner_->TakeGrant(); !taken.ok()) return taken;
   const absl::StatusOr<uint32_t> lkey = (*memory)->Enter(as_lender_);
@@ -162,7 +180,7 @@ absl::StatusOr<LaneMessage> LaneServer::Grant(const LaneMessage& message) {
     owner_->GiveBackGrants(1);
     return granted.status();
   }
-  handles_[message.handle] = {*std::move(memory), granted->rkey};
+  handles_[message.handle] = {*std::move(memory), std::move(arrivals), granted->rkey};
   LaneMessage opened;
   opened.kind = LaneMessage::Kind::kOpened;
   opened.address = granted->address;
@@ -184,6 +202,23 @@ void LaneServer::Close(uint32_t number) {
   ++revoking_;
   RevokeGrant(handle.rkey, number);
   AskToClose();
+}
+
+// Also of a handle that is being revoked: the peer closes it after this.
+void LaneServer::Count(const LaneMessage& message) {
+  const auto found = handles_.find(message.handle);
+  if (found == handles_.end() || found->second.stage == Stage::kEnding || found->second.arrivals == nullptr) {
+    return EndBecauseBroken(
+        absl::StrCat("it counts WRITEs on handle ", message.handle, ", which is not open, or not for that"));
+  }
+  const std::shared_ptr<Arrivals> arrivals = found->second.arrivals;
+  LaneMessage counted;
+  counted.kind = LaneMessage::Kind::kCounted;
+  counted.handle = message.handle;
+  SendMessage(counted);
+  if (ending()) return;  // The peer takes no answers: it is not counted for one that cannot know.
+  // Last: it runs code of the program.
+  arrivals->Add(message.count, poller());
 }
 
 void LaneServer::OnRevoked(uint32_t number) {

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "hawser/base/socket_address.h"
 #include "hawser/base/violation.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane_end.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lent_memory.h"
@@ -21,7 +22,9 @@
 namespace hawser::transport {
 
 // The owner's end of a lane: checks the tickets that the peer shows, grants the memory on this queue pair and
-// on no other, and ends the grants again. The operations themselves it does not see.
+// on no other, and ends the grants again. The operations themselves it does not see. It counts the WRITEs
+// that the peer says have arrived: a SEND is received once all that was posted before it on the queue pair
+// is done and visible (fabric.h).
 // Thread:   on the poller.
 // Lifetime: see LaneEnd.
 class LaneServer final : public LaneEnd, Lender {
@@ -36,6 +39,10 @@ class LaneServer final : public LaneEnd, Lender {
     virtual ~Owner() = default;
     // The memory that `ticket` gives, registered with the fabric of this lane; or why it gives none.
     virtual absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket& ticket) = 0;
+    // Counts the WRITEs of that, which allows kLaneCounted, and which OnTicket() has found good. Never null.
+    virtual absl::StatusOr<std::shared_ptr<Arrivals>> OnCountedTicket(const LaneTicket& /*ticket*/) {
+      return absl::UnimplementedError("the owner counts no WRITEs");
+    }
     // The peer is to have one grant more, until it is given back. ResourceExhausted: all lanes together have
     // too many.
     virtual absl::Status TakeGrant() { return absl::OkStatus(); }
@@ -53,6 +60,7 @@ class LaneServer final : public LaneEnd, Lender {
   enum class Stage : uint8_t { kGranted, kRevokeSent, kEnding };
   struct Handle {
     std::shared_ptr<LentMemory> memory;
+    std::shared_ptr<Arrivals> arrivals;  // Null: its WRITEs are not counted.
     uint32_t rkey = 0;
     Stage stage = Stage::kGranted;
     int64_t close_by_ns = kNever;  // By which the peer closes it. Set when it is revoked.
@@ -63,6 +71,7 @@ class LaneServer final : public LaneEnd, Lender {
   void Open(const LaneMessage& message);
   absl::StatusOr<LaneMessage> Grant(const LaneMessage& message);
   void Close(uint32_t handle);
+  void Count(const LaneMessage& message);
   void AskToClose();
   void SetRevokeTimer();
   void OnRevokeTimer();
@@ -91,6 +100,7 @@ class LaneServer final : public LaneEnd, Lender {
   Timer revoke_timer_;              // The peer should have closed the one that is due first.
   Timer accept_timer_;
   bool pinged_ = false;
+  bool peer_counts_ = false;  // It knows kArrived.
 };
 
 }  // namespace hawser::transport

@@ -63,6 +63,8 @@ inline constexpr uint32_t kFeatureAtomics = 16;
 inline constexpr uint32_t kFeatureAtomicsWithProcessor = 32;
 // In the accept of a lane: its owner knows the ping (lane_message.h).
 inline constexpr uint32_t kFeatureLanePing = 64;
+// Of a lane: this side knows counted WRITEs (LaneMessage::Kind::kArrived). Each side says it for itself.
+inline constexpr uint32_t kFeatureArrivals = 128;
 
 // Credits of a new connection of so many slots that has kFeatureCredits.
 constexpr uint32_t FirstCredits(uint32_t slots) { return slots < 2 ? slots : 2; }

@@ -142,6 +142,7 @@ TEST(ProtocolExampleTest, MessagesOfLanesAreAsThePageSays) {
   message.length = 0x61626364;
   message.rkey = 0x71727374;
   message.access = 5;
+  message.count = 0x0304;
   message.why = absl::PermissionDeniedError("no");
   const std::string header = "04030201";
   const std::string bodies[] = {
@@ -153,10 +154,13 @@ TEST(ProtocolExampleTest, MessagesOfLanesAreAsThePageSays) {
       "",
       "",
       "",
+      "",
+      "0403000000000000",
       ""};
-  const std::string second_to_fourth[] = {"030000", "050000", "070200", "000000",
-                                          "000000", "000000", "000000"};
-  const char* const names[] = {"open", "opened", "refused", "close", "closed", "revoke", "ping"};
+  const std::string second_to_fourth[] = {"030000", "050000", "070200", "000000", "000000",
+                                          "000000", "000000", "000000", "000000"};
+  const char* const names[] = {"open",   "opened", "refused", "close",  "closed",
+                               "revoke", "ping",   "arrived", "counted"};
   ASSERT_EQ(tables[1].size(), std::size(names));
   for (size_t i = 0; i < std::size(names); ++i) {
     const auto& row = tables[1][i];
@@ -166,7 +170,7 @@ TEST(ProtocolExampleTest, MessagesOfLanesAreAsThePageSays) {
     const std::string bytes = Encode(message);
     EXPECT_EQ(absl::BytesToHexString(bytes),
               absl::StrCat("0", i + 1, second_to_fourth[i], header, bodies[i]));
-    if (i < 2) {
+    if (i < 2 || message.kind == LaneMessage::Kind::kArrived) {
       EXPECT_TRUE(
           absl::StrContains(row[3], absl::StrCat(bytes.size(), i == 0 ? " bytes in all" : " in all")));
     } else if (i > 2) {
