@@ -21,7 +21,8 @@ struct Ticket {
   # Bytes of the range.
 
   access @4 :UInt8;
-  # Bit 0: READ; bit 1: WRITE; bit 2: atomics.
+  # Bit 0: READ; bit 1: WRITE; bit 2: atomics; bit 3, with bit 1: the server counts the WRITEs (rpc/arrival_counter.h), so that
+  # the client says when they have arrived. A client that does not know a bit uses no such ticket.
 
   keyLow @5 :UInt64;
   keyHigh @6 :UInt64;

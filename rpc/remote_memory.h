@@ -107,7 +107,8 @@ class [[nodiscard]] RemoteOperation {
   // OK: complete. For a READ the bytes are there. For a WRITE over TCP, InfiniBand or RoCE they are in
   // the owner's memory, where its processor sees them. Over iWARP they may be on their way yet, also when a
   // later call has been answered, which crosses another connection: they are there when a Read() through the
-  // same RemoteMemory, begun after this, has ended with OK.
+  // same RemoteMemory, begun after this, has ended with OK. A WRITE that the owner counts
+  // (GrantOptions::counter) is there, and counted, over each of them.
   // DeadlineExceeded, Cancelled: see above. A WRITE or an atomic may have happened then.
   // OutOfRange: beyond the ticket. PermissionDenied: the ticket is good, and not for this: no operation of
   // this kind is possible with it. FailedPrecondition: the ticket is void, and a new one is needed: the
@@ -115,7 +116,8 @@ class [[nodiscard]] RemoteOperation {
   // server, another client, or forged. (FailedPrecondition also: the memory here is of a RegisteredMemory
   // that is being released, or that its device cannot use any more, see the guide.) Unavailable: the
   // connection was lost, or is not there, or the server refuses its lane, and the text says why; a later
-  // operation says if the ticket is void. The text of both says whether a WRITE may have happened.
+  // operation says if the ticket is void. The text of both says whether a WRITE may have happened, and whether it
+  // may have been counted.
   // ResourceExhausted: the pool has no memory, the server has no room, or this client uses 128 tickets; a
   // later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,

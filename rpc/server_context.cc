@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "hawser/base/check.h"
 #include "hawser/base/endian.h"
+#include "hawser/rpc/arrival_counter.h"
 #include "hawser/rpc/serving/server_call.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
@@ -146,7 +147,8 @@ absl::Status ServerContext::Grant(const SharedMemory& memory, const GrantOptions
   }
   if (memory.lent() == nullptr) return absl::InvalidArgumentError("the SharedMemory was moved from");
   const absl::StatusOr<transport::LaneTicket> given = connection.owner().GrantMemory(
-      memory.lent(), options.offset, options.length, static_cast<uint8_t>(options.access));
+      memory.lent(), options.offset, options.length, static_cast<uint8_t>(options.access),
+      options.counter == nullptr ? nullptr : options.counter->arrivals());
   if (!given.ok()) return given.status();
   ticket.setOwner(given->owner);
   ticket.setRegion(given->region);

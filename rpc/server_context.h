@@ -180,10 +180,12 @@ class ServerContext {
   // over, until that ends, or `memory` is revoked. The same part for the same purpose has one ticket.
   //   return context.Grant(table_, {.offset = 0, .length = 1 << 20}, reply.initTable());
   // The first time for the network of this caller it may have to register the memory: see Server::Share().
-  // OutOfRange, InvalidArgument: there is no such part, or another server shares it. ResourceExhausted: this
-  // client, or its host, has too many tickets, or the system lets the memory not be registered for the
-  // network of this caller. FailedPrecondition: `memory` is revoked; or this is the handler of a service that
-  // a client offers.
+  // With a counter a ticket is good for clients of a version that knows it; at an older one each operation
+  // ends with InvalidArgument or Unimplemented.
+  // OutOfRange, InvalidArgument: there is no such part, or another server shares it; or a counter is given,
+  // and no access for WRITEs. ResourceExhausted: this client, or its host, has too many tickets, or the
+  // system lets the memory not be registered for the network of this caller. FailedPrecondition: `memory` is
+  // revoked; or this is the handler of a service that a client offers.
   absl::Status Grant(const SharedMemory& memory, const GrantOptions& options, memory::Ticket::Builder ticket);
   // The memory would be revoked at once.
   absl::Status Grant(SharedMemory&& memory, const GrantOptions& options,

@@ -30,6 +30,8 @@ namespace transport {
 class LentMemory;
 }
 
+class ArrivalCounter;  // rpc/arrival_counter.h
+
 // What a client may do with memory that is granted to it.
 // Several are joined with |.
 enum class Access : uint8_t {
@@ -48,6 +50,9 @@ struct GrantOptions {
   // Bytes: 1 to 2^31; more memory is granted in parts. By default all that follows `offset`.
   uint64_t length = std::numeric_limits<uint64_t>::max();
   Access access = Access::kRead;
+  // Counts the client's WRITEs; `access` has kWrite. Null: nothing counts them. It may be destroyed before
+  // the memory, and before the grant ends.
+  const ArrivalCounter* counter = nullptr;
 };
 
 // Memory of a server that clients reach by themselves, with READ and WRITE: no handler runs, and over RDMA
@@ -56,8 +61,8 @@ struct GrantOptions {
 //
 // What this process writes there, clients may see in any order and in part: a READ returns at most 8 aligned
 // bytes as one write has left them, and over iWARP not even these, and this process gets no sign that a
-// client has read or written. Values that change need a layout of which a reader can see that it has read a
-// mixture: VersionedCell (rpc/versioned_cell.h) is one.
+// client has read, nor that it has written unless the grant names an ArrivalCounter. Values that change need
+// a layout of which a reader can see that it has read a mixture: VersionedCell (rpc/versioned_cell.h) is one.
 // Thread:   any, one at a time, but any number of handlers may grant it at once. The memory itself may be
 //           used by any thread.
 // After fork(): in the child it may be destroyed, which leaves the memory and the parent's clients alone.

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "docs/snippets/page_store.h"
+#include "hawser/rpc/arrival_counter.h"
 #include "hawser/rpc/registered_memory.h"
 #include "hawser/rpc/remote_memory.h"
 #include "hawser/rpc/shared_memory.h"
@@ -30,6 +32,26 @@ class TablesImpl final : public TablesService {
 
  private:
   std::optional<hawser::SharedMemory> table_;
+};
+
+class BlocksImpl final : public TablesService {
+ public:
+  void Use(hawser::SharedMemory blocks) { blocks_.emplace(std::move(blocks)); }
+
+  // snippet: counter
+  absl::Status Open(hawser::ServerContext& context, Tables::OpenParams::Reader,
+                    Tables::OpenResults::Builder reply) override {
+    return context.Grant(*blocks_, {.access = hawser::Access::kWrite, .counter = &arrived_},
+                         reply.initTable());
+  }
+  void AwaitBlocks(uint64_t count) {  // Whichever come first.
+    if (!arrived_.CallWhen(count, [this] { all_there_.Notify(); })) all_there_.Notify();
+    all_there_.WaitForNotification();
+  }
+  absl::Notification all_there_;
+  hawser::ArrivalCounter arrived_;  // Destroyed first: its callback uses the other.
+  // end of snippet
+  std::optional<hawser::SharedMemory> blocks_;
 };
 
 absl::StatusOr<std::string> ReadRow(const std::shared_ptr<hawser::Channel>& channel, uint64_t row) {
@@ -105,6 +127,26 @@ TEST(OneSidedTest, ARowThatChangesIsReadWhole) {
   const absl::StatusOr<std::string> row = ReadChanging(table);
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(*row, std::string(100, 'r'));
+}
+
+TEST(OneSidedTest, BlocksAreAwaited) {
+  constexpr uint64_t kBlocks = 8, kBlockBytes = 4096;
+  BlocksImpl blocks;
+  hawser::Server server;
+  const auto channel = Connect(Serve(server, blocks));
+  absl::StatusOr<hawser::SharedMemory> shared = server.Share(kBlocks * kBlockBytes);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  blocks.Use(*std::move(shared));
+  const auto opened = TablesStub(channel).Open().Send().Wait();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  hawser::RemoteMemory remote(channel, (*opened)->getTable());
+  const std::vector<uint8_t> block(kBlockBytes, 'b');
+  std::vector<hawser::RemoteOperation> writes;
+  for (uint64_t i = 0; i < kBlocks; ++i) writes.push_back(remote.Write(i * kBlockBytes, block));
+  blocks.AwaitBlocks(kBlocks);
+  EXPECT_EQ(std::count(blocks.blocks_->bytes().begin(), blocks.blocks_->bytes().end(), 'b'),
+            static_cast<int64_t>(kBlocks * kBlockBytes));
+  for (hawser::RemoteOperation& each : writes) EXPECT_TRUE(each.Wait().ok());
 }
 
 TEST(OneSidedTest, ARowIsReadIntoMemoryOfTheProgram) {

@@ -212,7 +212,7 @@ absl::Status RemoteCall::Wait() {
     return MisplacedWait("RemoteOperation::Wait()",
                          absl::StrCat(", where everything else on that poller would wait, too; use Then() or "
                                       "co_await",
-                                      PartlyDone()));
+                                      PartlyDone(), is_counted() ? ", and may have been counted" : ""));
   }
   carrier_->poller().WaitFor(event_);
   return result();

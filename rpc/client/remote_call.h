@@ -18,6 +18,7 @@
 #include "hawser/rpc/client/remote_call_handle.h"
 #include "hawser/rpc/client/remote_ticket.h"
 #include "hawser/transport/clock/timer.h"
+#include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_operation.h"
 #include "hawser/transport/memory/buffer_pool.h"
 #include "hawser/transport/memory/user_regions.h"
@@ -149,6 +150,9 @@ class RemoteCall final : public transport::LaneOperation, public ListLink<struct
   // `use_`, if the program has registered the caller's memory. Not OK: it can neither be used in place nor be
   // copied, see UserRegions::Find().
   absl::Status FindRegistered();
+  bool is_counted() const {
+    return kind == Kind::kWrite && (ticket_->ticket.access & transport::kLaneCounted) != 0;
+  }
   void CheckMayWait() const;
   void Start();
   RemoteCallHandle Self() {

@@ -22,31 +22,37 @@ ClientTickets::~ClientTickets() {
   for (auto each = keys_.begin(); each != keys_.end();) {
     const uint64_t region = std::get<0>(each->first);
     regions_->RemoveHolder(region, *this);
-    each = keys_.lower_bound(What(region + 1, 0, 0, 0));
+    each = keys_.lower_bound(What(region + 1, 0, 0, 0, 0));
   }
   regions_->RemoveTickets(host_, given_.size());
 }
 
 absl::Status ClientTickets::Give(const std::shared_ptr<transport::LentMemory>& memory,
+                                 const std::shared_ptr<transport::Arrivals>& arrivals,
                                  transport::LaneTicket& ticket) {
   absl::MutexLock lock(&mutex_);
-  const What what(ticket.region, ticket.offset, ticket.length, ticket.access);
+  const What what(ticket.region, ticket.offset, ticket.length, ticket.access,
+                  arrivals == nullptr ? 0 : arrivals->id());
   if (const auto before = keys_.find(what); before != keys_.end()) {
     ticket.key = before->second;
     return absl::OkStatus();
   }
+  if (given_.size() >= kMax) ForgetUncounted();
   if (given_.size() >= kMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this client has ", given_.size(), " tickets for shared memory"));
   }
-  if (absl::Status counted = regions_->AddTicket(host_); !counted.ok()) return counted;
+  if (!regions_->AddTicket(host_).ok()) {
+    ForgetUncounted();
+    if (absl::Status counted = regions_->AddTicket(host_); !counted.ok()) return counted;
+  }
   // From here on OnRevoked() is called, which waits for the lock.
   if (!regions_->AddHolder(ticket.region, weak_from_this())) {
     regions_->RemoveTickets(host_, 1);
     return Revoked();
   }
   regions_->environment().FillRandom(absl::MakeSpan(ticket.key));
-  given_[ticket.key] = {ticket, memory};
+  given_[ticket.key] = {ticket, memory, arrivals};
   keys_[what] = ticket.key;
   return absl::OkStatus();
 }
@@ -74,10 +80,39 @@ absl::StatusOr<std::shared_ptr<transport::LentMemory>> ClientTickets::Find(
   return memory;
 }
 
+absl::StatusOr<std::shared_ptr<transport::Arrivals>> ClientTickets::FindArrivals(
+    const transport::LaneTicket& ticket) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = given_.find(ticket.key);
+  if (found == given_.end() || found->second.arrivals == nullptr || found->second.arrivals->ended()) {
+    return absl::FailedPreconditionError("the ticket is void: its counter or its memory has ended");
+  }
+  return found->second.arrivals;
+}
+
+void ClientTickets::ForgetUncounted() {
+  uint64_t count = 0;
+  for (auto each = keys_.begin(); each != keys_.end();) {
+    const auto given = given_.find(each->second);
+    const std::shared_ptr<transport::Arrivals>& arrivals = given->second.arrivals;
+    if (arrivals == nullptr || !arrivals->ended()) {
+      ++each;
+      continue;
+    }
+    const uint64_t region = std::get<0>(each->first);
+    given_.erase(given);
+    each = keys_.erase(each);
+    ++count;
+    const auto first = keys_.lower_bound(What(region, 0, 0, 0, 0));
+    if (first == keys_.end() || std::get<0>(first->first) != region) regions_->RemoveHolder(region, *this);
+  }
+  regions_->RemoveTickets(host_, count);
+}
+
 void ClientTickets::OnRevoked(uint64_t region) {
   absl::MutexLock lock(&mutex_);
-  const auto begin = keys_.lower_bound(What(region, 0, 0, 0));
-  const auto end = keys_.lower_bound(What(region + 1, 0, 0, 0));
+  const auto begin = keys_.lower_bound(What(region, 0, 0, 0, 0));
+  const auto end = keys_.lower_bound(What(region + 1, 0, 0, 0, 0));
   uint64_t count = 0;
   for (auto each = begin; each != end; ++each) count += given_.erase(each->second);
   keys_.erase(begin, end);

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "hawser/base/peer_table.h"
 #include "hawser/rpc/server/shared_regions.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lent_memory.h"
 
@@ -35,21 +36,29 @@ class ClientTickets final : public SharedRegions::Holder, public std::enable_sha
   ClientTickets& operator=(const ClientTickets&) = delete;
 
   // Gives `ticket`, which is for a part of `memory`, its key: a new one, or that of the same ticket before.
-  // ResourceExhausted: the client, its host or all hosts together have too many. FailedPrecondition: the
-  // memory is revoked.
-  absl::Status Give(const std::shared_ptr<transport::LentMemory>& memory, transport::LaneTicket& ticket);
+  // `arrivals` count its WRITEs; null: none does. ResourceExhausted: the client, its host or all hosts
+  // together have too many. FailedPrecondition: the memory is revoked.
+  absl::Status Give(const std::shared_ptr<transport::LentMemory>& memory,
+                    const std::shared_ptr<transport::Arrivals>& arrivals, transport::LaneTicket& ticket);
 
   // The memory of a ticket that the client shows. FailedPrecondition: it is of another server, or its memory
   // is revoked. PermissionDenied: this client was not given it.
   absl::StatusOr<std::shared_ptr<transport::LentMemory>> Find(const transport::LaneTicket& ticket);
+  // What counts the WRITEs of a ticket that Find() has found. FailedPrecondition: it is void by now.
+  absl::StatusOr<std::shared_ptr<transport::Arrivals>> FindArrivals(const transport::LaneTicket& ticket);
 
  private:
   using Key = std::array<uint8_t, 16>;
-  using What = std::tuple<uint64_t, uint64_t, uint64_t, uint8_t>;  // Region, offset, length, access.
+  // Region, offset, length, access, and which Arrivals count: 0, none.
+  using What = std::tuple<uint64_t, uint64_t, uint64_t, uint8_t, uint64_t>;
   struct Given {
     transport::LaneTicket ticket;
     std::weak_ptr<transport::LentMemory> memory;
+    std::shared_ptr<transport::Arrivals> arrivals;
   };
+
+  // Those whose counter has ended. They are void, and count until a bound is met.
+  void ForgetUncounted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // SharedRegions::Holder
   void OnRevoked(uint64_t region) override;

@@ -116,10 +116,11 @@ absl::Status Session::AcceptLane(transport::PeerRequest request, const Admission
 }
 
 absl::StatusOr<transport::LaneTicket> Session::GrantMemory(
-    const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access) {
+    const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access,
+    const std::shared_ptr<transport::Arrivals>& arrivals) {
   const std::shared_ptr<SessionMemory> mine = Memory();
   if (mine == nullptr) return absl::FailedPreconditionError("the server shares no memory");
-  return mine->Grant(memory, offset, length, access);
+  return mine->Grant(memory, offset, length, access, arrivals);
 }
 
 // A client that loses its reverse connection soon ends the session by itself.

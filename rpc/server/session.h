@@ -21,6 +21,7 @@
 #include "hawser/rpc/serving/serving_connection.h"
 #include "hawser/tls/peer_identity.h"
 #include "hawser/transport/clock/timer.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lent_memory.h"
 #include "hawser/transport/peer_request.h"
@@ -109,9 +110,9 @@ class Session final : public Admission::Newcomer, public ListLink<InServingPolle
   void OnServingClosed(const absl::Status& why) override;
   void OnServingEnded() override;
   std::shared_ptr<Channel> peer() override;
-  absl::StatusOr<transport::LaneTicket> GrantMemory(const std::shared_ptr<transport::LentMemory>& memory,
-                                                    uint64_t offset, uint64_t length,
-                                                    uint8_t access) override;
+  absl::StatusOr<transport::LaneTicket> GrantMemory(
+      const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access,
+      const std::shared_ptr<transport::Arrivals>& arrivals) override;
 
   // Null: the server shares no memory. From any thread.
   std::shared_ptr<SessionMemory> Memory();

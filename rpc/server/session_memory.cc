@@ -20,7 +20,8 @@ SessionMemory::~SessionMemory() {
 }
 
 absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
-    const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access) {
+    const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access,
+    const std::shared_ptr<transport::Arrivals>& arrivals) {
   if (memory->name().owner != regions_->owner()) {
     return absl::InvalidArgumentError("the memory is shared by another server, which alone can grant it");
   }
@@ -43,8 +44,15 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
                                                    transport::kLaneBytesMax,
                                                    " are possible; grant it in parts"));
   }
-  if (!transport::IsLaneAccess(access)) {
+  if (!transport::IsLaneAccess(access) || (access & transport::kLaneCounted) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a grant for access ", access, ", which there is not"));
+  }
+  if (arrivals != nullptr) {
+    if ((access & transport::kLaneWrite) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a grant with a counter, which counts WRITEs, for ",
+                                                     transport::DescribeAccess(access)));
+    }
+    access |= transport::kLaneCounted;
   }
   if ((access & transport::kLaneAtomic) != 0 &&
       reinterpret_cast<uintptr_t>(memory->address() + offset) % 8 != 0) {
@@ -59,13 +67,18 @@ absl::StatusOr<transport::LaneTicket> SessionMemory::Grant(
   ticket.offset = offset;
   ticket.length = length;
   ticket.access = access;
-  if (absl::Status given = tickets_->Give(memory, ticket); !given.ok()) return given;
+  if (absl::Status given = tickets_->Give(memory, arrivals, ticket); !given.ok()) return given;
   return ticket;
 }
 
 absl::StatusOr<std::shared_ptr<transport::LentMemory>> SessionMemory::OnTicket(
     const transport::LaneTicket& ticket) {
   return tickets_->Find(ticket);
+}
+
+absl::StatusOr<std::shared_ptr<transport::Arrivals>> SessionMemory::OnCountedTicket(
+    const transport::LaneTicket& ticket) {
+  return tickets_->FindArrivals(ticket);
 }
 
 absl::Status SessionMemory::Accept(transport::PeerRequest request, absl::AnyInvocable<void()> on_gone) {

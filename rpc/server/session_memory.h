@@ -12,6 +12,7 @@
 #include "hawser/rpc/server/admission.h"
 #include "hawser/rpc/server/client_tickets.h"
 #include "hawser/rpc/server/shared_regions.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lane_server.h"
 #include "hawser/transport/lane/lent_memory.h"
@@ -35,9 +36,11 @@ class SessionMemory final : public transport::LaneServer::Owner,
   SessionMemory(const SessionMemory&) = delete;
   SessionMemory& operator=(const SessionMemory&) = delete;
 
-  // The client may reach this range. See ServerContext::Grant().
+  // The client may reach this range. See ServerContext::Grant(). `arrivals` count its WRITEs; null: none
+  // does.
   absl::StatusOr<transport::LaneTicket> Grant(const std::shared_ptr<transport::LentMemory>& memory,
-                                              uint64_t offset, uint64_t length, uint8_t access);
+                                              uint64_t offset, uint64_t length, uint8_t access,
+                                              const std::shared_ptr<transport::Arrivals>& arrivals);
 
   // The client opens its lane, in the place of an earlier one. `on_gone` runs when it has ended. Not OK:
   // `request` was rejected with the reason, and `on_gone` does not run.
@@ -48,6 +51,8 @@ class SessionMemory final : public transport::LaneServer::Owner,
  private:
   // transport::LaneServer::Owner
   absl::StatusOr<std::shared_ptr<transport::LentMemory>> OnTicket(
+      const transport::LaneTicket& ticket) override;
+  absl::StatusOr<std::shared_ptr<transport::Arrivals>> OnCountedTicket(
       const transport::LaneTicket& ticket) override;
   absl::Status TakeGrant() override;
   void GiveBackGrants(size_t count) override;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane_message.h"
 #include "hawser/transport/lane/lent_memory.h"
 
@@ -37,7 +38,8 @@ class ServingOwner {
   virtual std::shared_ptr<Channel> peer() { return nullptr; }
   // See ServerContext::Grant(). From any thread.
   virtual absl::StatusOr<transport::LaneTicket> GrantMemory(
-      const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access);
+      const std::shared_ptr<transport::LentMemory>& memory, uint64_t offset, uint64_t length, uint8_t access,
+      const std::shared_ptr<transport::Arrivals>& arrivals);
 
  protected:
   ~ServingOwner() = default;

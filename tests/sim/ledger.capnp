@@ -19,8 +19,8 @@ interface Ledger {
   look @1 Entry -> Entry $Hawser.idempotent;
   watch @2 (watch :UInt64) -> (revision :UInt64);
   # The server sends each revision after the returned one to the caller's Watcher.
-  grant @3 (memory :UInt64, offset :UInt64, length :UInt64, access :UInt8) -> (ticket :Memory.Ticket);
-  # Part of the memory with that number.
+  grant @3 (memory :UInt64, offset :UInt64, length :UInt64, access :UInt8, counted :Bool) -> (ticket :Memory.Ticket);
+  # Part of the memory with that number, whose counter counts the WRITEs if `counted`.
 }
 
 interface Watcher {

@@ -30,6 +30,13 @@ std::optional<bool> OneSidedAccess::Happened(const absl::Status& status) const {
   return false;
 }
 
+std::optional<bool> OneSidedAccess::WasCounted(const absl::Status& status) const {
+  if (!is_counted()) return false;
+  if (status.ok()) return true;
+  if (abandoned || absl::StrContains(status.message(), "may have been counted")) return std::nullopt;
+  return false;
+}
+
 std::string OneSidedAccess::CheckStatus(const absl::Status& status, uint64_t server_life,
                                         int64_t now_ns) const {
   const auto broken = [&] {

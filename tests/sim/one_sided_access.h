@@ -27,6 +27,7 @@ struct OneSidedTicket {
   uint8_t access = 0;
   bool honest = true;                  // Otherwise it is forged, or of another channel, and gives nothing.
   int losses = 0;                      // Of the channel, when the client asked for it.
+  bool counted = false;                // The server counts its WRITEs.
   uint64_t last_word = 0;              // What a compare-and-swap has left.
   std::optional<RemoteMemory> remote;  // Unset: the client has dropped it.
 
@@ -73,11 +74,13 @@ struct OneSidedAccess {
   absl::Span<uint8_t> local;
 
   // ---- For its region.
-  size_t since = 0;           // Changes of the region when it began.
-  std::string written;        // What a WRITE writes.
-  std::vector<bool> landed;   // The bytes of that which have arrived, or may have.
-  bool landed_alone = false;  // Of no other operation is what has arrived.
-  uint64_t before = 0;        // Of an atomic that has changed its word: the word before.
+  std::optional<bool> was_counted;  // Once it has ended. Unset: perhaps.
+  size_t since = 0;                 // Changes of the region when it began.
+  std::string written;              // What a WRITE writes.
+  std::vector<bool> landed;         // The bytes of that which have arrived, or may have.
+  bool landed_whole = false;        // All of them.
+  bool landed_alone = false;        // Of no other operation is what has arrived.
+  uint64_t before = 0;              // Of an atomic that has changed its word: the word before.
 
   bool changes() const { return kind != Kind::kRead; }
   bool is_atomic() const { return changes() && kind != Kind::kWrite; }
@@ -85,8 +88,12 @@ struct OneSidedAccess {
   // "WRITE 17 of host 2"
   std::string Name() const;
 
+  bool is_counted() const { return kind == Kind::kWrite && ticket->counted; }
+
   // Whether it has happened, by what its status says; unset: perhaps.
   std::optional<bool> Happened(const absl::Status& status) const;
+  // Likewise whether the server has counted it.
+  std::optional<bool> WasCounted(const absl::Status& status) const;
   // The rule that is broken if it ends with `status` at `now_ns`; empty: none.
   std::string CheckStatus(const absl::Status& status, uint64_t server_life, int64_t now_ns) const;
   // Its memory is the client's from now on. The rule that is broken; empty: none.

@@ -101,10 +101,12 @@ absl::Status OneSidedOwner::Serve(ServerContext& context, ledger::Ledger::GrantP
   OneSidedRegion& region = regions_[request.getMemory() - 1];
   if (!region.memory().has_value()) return absl::FailedPreconditionError("it was destroyed");
   const uint64_t offset = request.getOffset(), length = request.getLength();
-  const absl::Status granted = context.Grant(
-      *region.memory(),
-      {.offset = offset, .length = length, .access = static_cast<hawser::Access>(request.getAccess())},
-      reply.initTicket());
+  const absl::Status granted = context.Grant(*region.memory(),
+                                             {.offset = offset,
+                                              .length = length,
+                                              .access = static_cast<hawser::Access>(request.getAccess()),
+                                              .counter = request.getCounted() ? &region.counter() : nullptr},
+                                             reply.initTicket());
   const bool exists = offset + length <= OneSidedRegion::kBytes;
   // Memory of an earlier life of the server is none that this one can grant.
   if (granted.ok() && (!exists || region.unreachable || region.server_life() != life_)) {
@@ -124,6 +126,13 @@ void OneSidedOwner::OnServerEnded() {
   for (OneSidedRegion& region : regions_) {
     region.refused = region.unreachable = true;
     if (region.memory().has_value() && dice_.Chance(0.5)) Destroy(region);
+  }
+}
+
+void OneSidedOwner::CheckTurn() {
+  for (OneSidedRegion& region : regions_) {
+    const std::string broken = region.CheckCount();
+    if (!broken.empty()) world_.Broken(broken);
   }
 }
 

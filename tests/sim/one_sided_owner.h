@@ -40,6 +40,7 @@ class OneSidedOwner {
   void OnServerUp(uint64_t life) { life_ = life; }
   void OnServerEnding();
   void OnServerEnded();
+  void CheckTurn();
   void CheckEnd();
   void Dismantle();
 

@@ -79,6 +79,11 @@ std::string OneSidedRegion::OnWrite(size_t offset, size_t length_bytes) {
     if (std::memcmp(address_ + offset, access->written.data() + (offset - from), length_bytes) != 0) continue;
     causes.push_back(access);
     std::fill_n(access->landed.begin() + static_cast<std::ptrdiff_t>(offset - from), length_bytes, true);
+    if (access->is_counted() && !access->landed_whole &&
+        std::find(access->landed.begin(), access->landed.end(), false) == access->landed.end()) {
+      access->landed_whole = true;
+      ++landed_counted_;
+    }
   }
   if (causes.empty()) {
     return absl::StrCat(Name(), length_bytes, " bytes at offset ", offset,
@@ -176,6 +181,24 @@ std::string OneSidedRegion::CheckRead(const OneSidedAccess& access) const {
     }
   }
   return "";
+}
+
+std::string OneSidedRegion::CheckCount() {
+  const uint64_t count = counter_.count();
+  if (count > landed_counted_) {
+    return absl::StrCat(Name(), count, " WRITEs are counted, and all bytes of ", landed_counted_,
+                        " are there");
+  }
+  if (!unreachable) return "";
+  if (!last_count_.has_value()) last_count_ = count;
+  return count == *last_count_ ? "" : absl::StrCat(Name(), "a WRITE is counted, and nothing can reach it");
+}
+
+std::string OneSidedRegion::CheckFinalCount(uint64_t sure, uint64_t perhaps) const {
+  const uint64_t count = counter_.count();
+  if (count >= sure && count <= sure + perhaps) return "";
+  return absl::StrCat(Name(), count, " WRITEs are counted, where ", sure, " are by their result, and ",
+                      perhaps, " may be");
 }
 
 std::string OneSidedRegion::CheckContent() const {

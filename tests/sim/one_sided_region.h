@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "hawser/rpc/arrival_counter.h"
 #include "hawser/rpc/shared_memory.h"
 
 namespace hawser::sim {
@@ -34,6 +35,8 @@ class OneSidedRegion {
   // Unset: it was destroyed.
   std::optional<SharedMemory>& memory() { return memory_; }
   bool is_own() const { return !own_.empty(); }
+  // Counts WRITEs of some of its tickets.
+  const ArrivalCounter& counter() const { return counter_; }
 
   // Revoke() was called, or the destructor: operations may be refused.
   bool refused = false;
@@ -61,6 +64,11 @@ class OneSidedRegion {
   std::string End(OneSidedAccess& access, std::optional<bool> happened);
   // What a READ has returned: words that were there at some time since it began.
   std::string CheckRead(const OneSidedAccess& access) const;
+
+  // Of counted WRITEs: no more are counted than all of which is there, and none when nothing can reach it.
+  std::string CheckCount();
+  // At the end: it has counted each of `sure` once, perhaps some of `perhaps`, and nothing else.
+  std::string CheckFinalCount(uint64_t sure, uint64_t perhaps) const;
 
   // The memory itself is as the reported changes have left it.
   std::string CheckContent() const;
@@ -90,6 +98,9 @@ class OneSidedRegion {
   std::vector<uint64_t> words_;            // As they are now.
   std::vector<Change> changes_;            // All of them, the oldest first.
   std::vector<OneSidedAccess*> changers_;  // That may still change it.
+  ArrivalCounter counter_;
+  uint64_t landed_counted_ = 0;         // Counted WRITEs all of which is there, or may be.
+  std::optional<uint64_t> last_count_;  // Once it is unreachable.
 };
 
 }  // namespace hawser::sim

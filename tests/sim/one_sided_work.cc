@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +105,7 @@ void OneSidedWork::Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>
   ticket.region = good_day_ ? regions.back() : AnyOf(regions);
   ticket.losses = channel.losses;
   ticket.access = kRead | kWrite | kAtomic;
+  ticket.counted = dice_.Chance(0.5);
   ticket.length = OneSidedRegion::kBytes;
   if (!good_day_ && dice_.Chance(0.7)) {
     ticket.access = static_cast<uint8_t>(dice_.Between(1, 7));
@@ -111,6 +113,7 @@ void OneSidedWork::Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>
     if ((ticket.access & kAtomic) != 0) ticket.offset = dice_.Chance(0.7) ? 0 : ticket.offset & ~uint64_t{7};
     ticket.length =
         static_cast<uint64_t>(dice_.Between(1, static_cast<int64_t>(OneSidedRegion::kBytes - ticket.offset)));
+    ticket.counted = ticket.counted && (ticket.access & kWrite) != 0;
     // One that does not exist.
     if (dice_.Chance(0.05)) ticket.length = OneSidedRegion::kBytes - ticket.offset + 1;
   }
@@ -123,6 +126,7 @@ void OneSidedWork::Ask(ChannelRecord& channel, const std::vector<ChannelRecord*>
   call.request().setOffset(ticket.offset);
   call.request().setLength(ticket.length);
   call.request().setAccess(ticket.access);
+  call.request().setCounted(ticket.counted);
   call.Send().Then([this, &ticket, shown = std::weak_ptr<Channel>(shown_on->channel),
                     shown_on](const absl::StatusOr<Reply<ledger::Ledger::GrantResults>>& reply) {
     if (good_day_ && !reply.ok()) {
@@ -150,11 +154,13 @@ void OneSidedWork::OnTicket(OneSidedTicket& ticket, std::shared_ptr<Channel> cha
         forged.setOffset(forged.getOffset() + 1);
         break;
       default:
-        forged.setAccess(forged.getAccess() ^ kWrite);
+        // Without that it is not for WRITEs that are counted, either.
+        forged.setAccess(ticket.access ^ kWrite);
     }
     if (forged.getAccess() == 0) return;
     ticket.honest = false;
-    ticket.access = forged.getAccess();
+    ticket.access = forged.getAccess() & (kRead | kWrite | kAtomic);
+    ticket.counted = false;
     ticket.remote.emplace(std::move(channel), forged.asReader());
     return;
   }
@@ -348,6 +354,7 @@ void OneSidedWork::OnEnd(Access& access, const absl::Status& status) {
   Check(access.CheckStatus(status, owner_.life(), world_.now_ns()));
   if (status.ok() && access.kind == Kind::kRead) Check(region.CheckRead(access));
   Check(region.End(access, access.Happened(status)));
+  access.was_counted = access.WasCounted(status);
   if (status.ok() && access.ticket->remote.has_value()) Check(CheckCapabilities(*access.ticket->remote));
   if (status.ok() && access.kind == Kind::kCompareSwap) {
     std::memcpy(&access.ticket->last_word, access.local.data(), sizeof(uint64_t));
@@ -389,6 +396,7 @@ void OneSidedWork::OnPowerOff(int host) {
 }
 
 void OneSidedWork::CheckTurn() {
+  owner_.CheckTurn();
   for (size_t i = 0; i < open_.size();) {
     Access& access = *open_[i];
     const int64_t now_ns = world_.now_ns();
@@ -462,6 +470,18 @@ void OneSidedWork::CheckEnd() {
     access.ReleaseMemory();
   }
   open_.clear();
+  std::map<OneSidedRegion*, std::pair<uint64_t, uint64_t>> counted;  // For sure, and perhaps.
+  for (const Access& access : accesses_) {
+    auto& [sure, perhaps] = counted[access.ticket->region];
+    if (!access.was_counted.has_value()) {
+      perhaps += access.is_counted() ? 1 : 0;
+    } else if (*access.was_counted) {
+      ++sure;
+    }
+  }
+  for (const auto& [region, counts] : counted) {
+    Check(region->CheckFinalCount(counts.first, counts.second));
+  }
   owner_.CheckEnd();
 }
 

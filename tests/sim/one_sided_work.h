@@ -31,6 +31,9 @@ namespace hawser::sim {
 //  - Once Revoke() has returned, or the server has ended, no NIC touches the memory.
 //  - A READ returns words that the memory held at some time between its beginning and its end.
 //  - What has succeeded has happened, and once. What has failed has not, unless its Status says that it may.
+//  - A WRITE that the server counts is counted once all of it is there, and once. What has succeeded was
+//    counted; what has failed was not, unless its Status says that it may. Once Revoke() has returned, or the
+//    server has ended, nothing is counted.
 //  - A ticket that is forged, or of another channel, gives nothing.
 //  - On a good day everything succeeds.
 class OneSidedWork {
