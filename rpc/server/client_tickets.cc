@@ -91,7 +91,7 @@ absl::StatusOr<std::shared_ptr<transport::Arrivals>> ClientTickets::FindArrivals
 }
 
 void ClientTickets::ForgetUncounted() {
-  uint64_t count = 0;
+  uint64_t forgotten = 0;
   for (auto each = keys_.begin(); each != keys_.end();) {
     const auto given = given_.find(each->second);
     const std::shared_ptr<transport::Arrivals>& arrivals = given->second.arrivals;
@@ -102,11 +102,11 @@ void ClientTickets::ForgetUncounted() {
     const uint64_t region = std::get<0>(each->first);
     given_.erase(given);
     each = keys_.erase(each);
-    ++count;
+    ++forgotten;
     const auto first = keys_.lower_bound(What(region, 0, 0, 0, 0));
     if (first == keys_.end() || std::get<0>(first->first) != region) regions_->RemoveHolder(region, *this);
   }
-  regions_->RemoveTickets(host_, count);
+  regions_->RemoveTickets(host_, forgotten);
 }
 
 void ClientTickets::OnRevoked(uint64_t region) {
