@@ -75,6 +75,7 @@ RPC_BELOW = {
 
 # What a file of rpc/ itself, a header and its source, includes of the rooms. The others include none.
 RPC_ABOVE = {
+    "arrival_counter": ["rpc/wire"],
     "call": ["rpc/client", "rpc/wire"],
     "channel": ["rpc/client", "rpc/wire"],
     "dynamic_call": ["rpc/client", "rpc/wire"],
