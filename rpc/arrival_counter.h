@@ -34,10 +34,13 @@ class Arrivals;
 // The client's NIC sends a short message behind its WRITEs on the same queue pair, and the poller of the
 // server counts when it has received that. Then they are complete and visible: a responder executes the
 // requests of a queue pair in their order, and what an RDMA WRITE has written may be relied on once a later
-// SEND of that queue pair has completed a receive (InfiniBand Architecture Specification, volume 1, 9.5
-// "Transaction ordering"; iWARP: RFC 5040, 5.5). Polling the memory itself would not show it. So a counter
-// takes some processor time of the server's: one message for each WRITE of a client that waits for each, and
-// for all that it has posted meanwhile if it does not.
+// SEND of that queue pair has completed a receive, with InfiniBand, RoCE and iWARP alike. Polling the memory
+// itself would not show it, except on the few devices that promise it. So a counter takes some processor time
+// of the server's: one message for each WRITE of a client that waits for each, and for all that it has posted
+// meanwhile if it does not.
+//
+// While a handler holds the server's poller of a client's lane, nothing is counted; after ten seconds the
+// client ends the lane, and all that is in flight on it fails.
 //
 // Write() of the client ends with OK when its WRITE was counted. It is counted once, or not at all; a
 // Write() that has failed says in its status whether it may be. READs and atomics under such a grant are not
@@ -65,9 +68,9 @@ class ArrivalCounter {
   uint64_t count() const;
 
   // Has `callback` run once, as soon as the count is `n` or more, on the thread that drives the poller of the
-  // connection whose WRITE has reached it; callbacks for smaller numbers run first. Keep it short: everything
-  // on that poller waits. It may call CallWhen(), and destroy the counter. False: the count is `n` or more
-  // already, and `callback` does not run. Never runs inside this call. An empty callback is a CHECK.
+  // connection whose WRITE has reached it; callbacks for smaller numbers begin first. Keep it short:
+  // everything on that poller waits. It may call CallWhen(), and destroy the counter. False: the count is `n`
+  // or more already, and `callback` does not run. Never runs inside this call. An empty callback is a CHECK.
   [[nodiscard]] bool CallWhen(uint64_t n, absl::AnyInvocable<void()> callback);
 
   // For the library.

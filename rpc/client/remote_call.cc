@@ -171,9 +171,10 @@ void RemoteCall::Start() {
 }
 
 void RemoteCall::OnDeadline() {
-  carrier_->Abort(*this, absl::DeadlineExceededError(absl::StrCat("no completion came before the deadline",
-                                                                  carrier_->DescribeSilence(),
-                                                                  carrier_->poller().WhyLate(deadline_ns_))));
+  carrier_->Abort(*this, absl::DeadlineExceededError(absl::StrCat(
+                             is_counted() ? "it was not complete, or not counted, before the deadline"
+                                          : "no completion came before the deadline",
+                             carrier_->DescribeSilence(), carrier_->poller().WhyLate(deadline_ns_))));
 }
 
 void RemoteCall::EndUnbegun(const absl::Status& why) {

@@ -120,10 +120,13 @@ class ArrivalCounterTest : public ::testing::Test {
 TEST_F(ArrivalCounterTest, AThreadThatPollsSeesTheBytesOfWhatIsCounted) {
   constexpr size_t kWrites = 200;
   std::atomic<bool> finished{false};
+  absl::Notification looks, has_seen_half;
   std::thread poller([&] {
-    while (counter_->count() < kWrites && !finished) {
+    while (!finished) {
       const uint64_t counted = counter_->count();
-      ASSERT_GE(SlotsThere(0, kWrites), counted);
+      EXPECT_GE(SlotsThere(0, kWrites), counted);
+      if (!looks.HasBeenNotified()) looks.Notify();
+      if (counted == kWrites / 2 && !has_seen_half.HasBeenNotified()) has_seen_half.Notify();
       std::this_thread::yield();
     }
   });
@@ -131,12 +134,18 @@ TEST_F(ArrivalCounterTest, AThreadThatPollsSeesTheBytesOfWhatIsCounted) {
     const auto channel = Connect();
     RemoteMemory remote = Reach(channel);
     const std::string text(kSlotBytes, 'w');
-    std::deque<RemoteOperation> writes;
-    for (size_t i = 0; i < kWrites; ++i) {
-      writes.push_back(
-          remote.Write(i * kSlotBytes, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
-    }
-    for (RemoteOperation& each : writes) EXPECT_THAT(each.Wait(), IsOk());
+    const auto write_half = [&](size_t first) {
+      std::deque<RemoteOperation> writes;
+      for (size_t i = first; i < first + kWrites / 2; ++i) {
+        writes.push_back(
+            remote.Write(i * kSlotBytes, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+      }
+      for (RemoteOperation& each : writes) EXPECT_THAT(each.Wait(), IsOk());
+    };
+    looks.WaitForNotification();
+    write_half(0);
+    EXPECT_TRUE(has_seen_half.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    write_half(kWrites / 2);
   }
   finished = true;
   poller.join();
@@ -335,7 +344,7 @@ TEST_F(ArrivalCounterTest, ADrainCountsWhatEndsWell) {
   });
   absl::Notification ten;
   if (!counter_->CallWhen(10, [&] { ten.Notify(); })) ten.Notify();
-  ten.WaitForNotification();
+  EXPECT_TRUE(ten.WaitForNotificationWithTimeout(absl::Seconds(60)));
   EXPECT_THAT(server_->Shutdown(absl::Now() + absl::Seconds(20)), IsOk());
   client.join();
   EXPECT_GE(counter_->count(), good);

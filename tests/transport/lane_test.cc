@@ -815,6 +815,27 @@ TEST_P(LaneTest, ASuccessSaysThatTheOwnerHasCounted) {
   }
 }
 
+// Whoever has the answer may ask the owner's program, by other ways.
+TEST_P(LaneTest, NoAnswerLeavesBeforeItsWritesAreCounted) {
+  Dial();
+  const uint32_t handle = Open(Ticket(0, kBytes, kCounted));
+  ASSERT_THAT(Read(handle, 0, 8), IsOk());
+  const uint64_t before = world_.server.fabric->counts(0).sends;
+  const auto answers = [&] { return world_.server.fabric->counts(0).sends - before; };
+  uint64_t seen = 0;  // By a callback.
+  ASSERT_TRUE(lender_->arrivals->CallWhen(1, [&] { seen = arrived(); }));
+  std::deque<Operation> writes;
+  PrepareSlots(writes, 16);
+  StartAll(writes, handle);
+  world_.client.poller().PollOnce();
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (answers() == 0 && absl::Now() < give_up) world_.server.poller().PollOnce();
+  EXPECT_EQ(answers(), 1u);
+  EXPECT_EQ(arrived(), 16u);
+  EXPECT_EQ(seen, 16u);
+  EXPECT_TRUE(world_.RunUntilPastFirstPing([&] { return AllDone(writes); }));
+}
+
 TEST_P(LaneTest, TheCountedWritesOfATurnAreOneMessageEachWay) {
   Dial();
   const uint32_t handle = Open(Ticket(0, kBytes, kCounted));
@@ -1127,13 +1148,17 @@ TEST_P(LaneTest, TheEndOfACounterWaitsForACallbackThatRuns) {
     begins.wait(false);
     while (!lender_->arrivals->ended()) std::this_thread::yield();
     EXPECT_FALSE(ended);
+    EXPECT_TRUE(lender_->arrivals->CallWhen(2, [] { ADD_FAILURE() << "it ran after the end"; }));
     finished = true;
   }));
-  Operation write;
+  Operation write, late;
   Prepare(write, true, {{0, 8}});
   EXPECT_THAT(Run(write, handle), IsOk());
   other.join();
   EXPECT_TRUE(ended);
+  Prepare(late, true, {{0, 8}});
+  EXPECT_THAT(Run(late, handle), IsOk());
+  EXPECT_EQ(arrived(), 2u);
 }
 
 // The device in memory is no other one beside a device that is there.

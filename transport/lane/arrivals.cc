@@ -20,26 +20,31 @@ Arrivals::Arrivals() : id_(NextId()) {}
 bool Arrivals::CallWhen(uint64_t n, Callback callback) {
   absl::MutexLock lock(&mutex_);
   if (count_.load(std::memory_order_relaxed) >= n) return false;
-  callbacks_.emplace(n, std::move(callback));
+  if (!ended_) callbacks_.emplace(n, std::move(callback));
   return true;
 }
 
 // The store is with the lock, so that CallWhen() either sees the new count, or has its callback found here.
-void Arrivals::Add(uint64_t n, Poller& poller) {
-  poller.AssertHeld();
-  {
-    absl::MutexLock lock(&mutex_);
-    count_.store(count_.load(std::memory_order_relaxed) + n, std::memory_order_release);
-  }
-  while (RunNext(poller)) continue;
+uint64_t Arrivals::Add(uint64_t n) {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t reached = count_.load(std::memory_order_relaxed) + n;
+  count_.store(reached, std::memory_order_release);
+  return reached;
 }
 
-bool Arrivals::RunNext(Poller& poller) {
+// No more than that: one that waits for the next WRITE again and again would hold this poller while others
+// count.
+void Arrivals::RunCallbacks(uint64_t reached, Poller& poller) {
+  poller.AssertHeld();
+  while (RunNext(reached, poller)) continue;
+}
+
+bool Arrivals::RunNext(uint64_t reached, Poller& poller) {
   Callback callback;
   {
     absl::MutexLock lock(&mutex_);
     const auto first = callbacks_.begin();
-    if (first == callbacks_.end() || first->first > count_.load(std::memory_order_relaxed)) return false;
+    if (first == callbacks_.end() || first->first > reached) return false;
     callback = std::move(first->second);
     callbacks_.erase(first);
     running_.push_back(std::this_thread::get_id());

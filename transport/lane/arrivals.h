@@ -30,13 +30,15 @@ class Arrivals final {
   uint64_t id() const { return id_; }
   // A thread that has read n sees the bytes of the n WRITEs.
   uint64_t count() const { return count_.load(std::memory_order_acquire); }
-  // `callback` runs once, when the count is `n` or more: in an Add(), on its poller. False: it is so already;
-  // `callback` is destroyed, and does not run.
+  // `callback` runs once, when the count is `n` or more: in a RunCallbacks(), on its poller. False: it is so
+  // already; `callback` is destroyed, and does not run, and neither does it after End().
   bool CallWhen(uint64_t n, Callback callback);
 
-  // `n` WRITEs more have arrived, all of them visible to this thread. On the poller, in a turn of the thread
-  // that drives.
-  void Add(uint64_t n, Poller& poller);
+  // `n` WRITEs more have arrived, all of them visible to this thread. Returns how many there are then, for
+  // RunCallbacks(), which follows.
+  uint64_t Add(uint64_t n);
+  // Runs those that wait for `reached` or fewer. On the poller, in a turn of the thread that drives.
+  void RunCallbacks(uint64_t reached, Poller& poller);
 
   // No callback runs after this: waits for those that do, but not for one that calls this.
   void End();
@@ -46,7 +48,7 @@ class Arrivals final {
 
  private:
   // False: none is due.
-  bool RunNext(Poller& poller);
+  bool RunNext(uint64_t reached, Poller& poller);
 
   const uint64_t id_;
   const ForkMark fork_mark_;

@@ -45,14 +45,13 @@ Lane::~Lane() {
   poller().timers().Cancel(connect_timer_);
   // At the end of the poller: from here on no NIC touches any memory of an operation.
   DestroyQueuePair();
-  std::vector<LaneOperation*> left = posts_.TakeAll();
+  std::vector<LaneOperation*> left = announcements_.TakeAll(handles_);
+  for (LaneOperation* operation : posts_.TakeAll()) left.push_back(operation);
   left.insert(left.end(), ready_.begin(), ready_.end());
   for (const auto& [number, handle] : handles_.all()) {
     left.insert(left.end(), handle->waiting.begin(), handle->waiting.end());
-    left.insert(left.end(), handle->counted_next.begin(), handle->counted_next.end());
-    left.insert(left.end(), handle->counted_now.begin(), handle->counted_now.end());
   }
-  std::sort(left.begin(), left.end());  // One may be there twice: posted in part, or to be counted.
+  std::sort(left.begin(), left.end());  // One may be there twice: posted in part.
   left.erase(std::unique(left.begin(), left.end()), left.end());
   for (LaneOperation* operation : left) {
     absl::Status why = operation->result_;
@@ -226,35 +225,9 @@ void Lane::CloseIfUnused(LaneHandle& handle) {
   requests_.Add(std::move(close));
 }
 
-// ---- Counted WRITEs
-
-void Lane::Announce(LaneHandle& handle) {
-  if (handle.counting || handle.counted_next.empty()) return;
-  const size_t count = std::min<size_t>(handle.counted_next.size(), kLaneArrivedMax);
-  const auto end = handle.counted_next.begin() + static_cast<std::ptrdiff_t>(count);
-  handle.counted_now.assign(handle.counted_next.begin(), end);
-  handle.counted_next.erase(handle.counted_next.begin(), end);
-  for (LaneOperation* operation : handle.counted_now) operation->counting_ = Counting::kAnnounced;
-  handle.counting = true;
-  LaneMessage arrived;
-  arrived.kind = LaneMessage::Kind::kArrived;
-  arrived.handle = handle.number;
-  arrived.count = static_cast<uint32_t>(count);
-  requests_.Add(std::move(arrived));
-}
-
-// The completion of such a WRITE here may come later than the owner's answer.
+// Before it closes the handle: what was posted meanwhile is announced first.
 void Lane::OnCounted(LaneHandle& handle) {
-  handle.counting = false;
-  std::deque<LaneOperation*> counted = std::exchange(handle.counted_now, {});
-  std::erase_if(counted, [&handle](LaneOperation* operation) {
-    operation->counting_ = Counting::kCounted;
-    if (operation->done_ < operation->pieces.size()) return true;  // It ends with its last piece.
-    operation->lane_ = nullptr;                                    // As in Refuse().
-    --handle.in_flight;
-    return false;
-  });
-  Announce(handle);
+  const std::vector<LaneOperation*> counted = announcements_.TakeCounted(handle);
   CloseIfUnused(handle);
   // Last: with an operation its ticket may go, and with that the handle.
   for (LaneOperation* operation : counted) Finish(*operation, absl::OkStatus());
@@ -304,11 +277,7 @@ void Lane::Enqueue(LaneOperation& operation) {
 
 void Lane::OnFlush() {
   while (!ready_.empty() && !ending() && PostSome()) continue;
-  if (to_announce_.empty()) return;
-  // Once for all WRITEs of the turn. Each handle is there still: an operation on it is in flight.
-  for (LaneHandle* handle : std::exchange(to_announce_, {})) {
-    if (!ending()) Announce(*handle);
-  }
+  announcements_.AnnounceAll();
 }
 
 bool Lane::PostSome() {
@@ -348,8 +317,7 @@ bool Lane::PostSome() {
     if (operation.posted_ < operation.pieces.size()) {
       ready_.push_back(&operation);
     } else if (operation.counting_ != Counting::kNone) [[unlikely]] {
-      operation.handle_->counted_next.push_back(&operation);
-      to_announce_.push_back(operation.handle_);
+      announcements_.Add(operation);
     }
   }
   if (!posted.ok()) EndUnposted(posted);
@@ -363,12 +331,10 @@ void Lane::OnSent(uint64_t done) {
 void Lane::OnPiecesDone(LaneOperation& operation, uint32_t pieces) {
   operation.done_ += pieces;
   if (operation.done_ < operation.posted_) return;
-  const bool complete = operation.done_ == operation.pieces.size() &&
-                        (operation.counting_ == Counting::kNone || operation.counting_ == Counting::kCounted);
   // The rest is in `ready_`, or it is not counted yet.
-  if (!complete && operation.result_.ok() && !ending()) return;
+  if (!operation.complete() && operation.result_.ok() && !ending()) return;
   // A completion that comes while the lane ends is a success like any other.
-  const absl::Status result = complete ? absl::OkStatus() : WhyNot(operation);
+  const absl::Status result = operation.complete() ? absl::OkStatus() : operation.WhyNot(why());
   EndUse(*operation.handle_);
   Finish(operation, result);
 }
@@ -385,13 +351,6 @@ void Lane::OnSendFailed(uint64_t number, fabric::CompletionStatus status) {
   if (failed != nullptr) failed->result_ = failed->FailedWith(status);
 }
 
-absl::Status Lane::WhyNot(const LaneOperation& operation) const {
-  if (!operation.result_.ok()) return operation.result_;
-  // The owner has received what was posted behind it.
-  if (operation.counting_ == Counting::kCounted) return absl::OkStatus();
-  return operation.EndedBy(why());
-}
-
 void Lane::Finish(LaneOperation& operation, const absl::Status& status) {
   operation.lane_ = nullptr;
   operation.OnEnd(status);
@@ -404,9 +363,7 @@ void Lane::Forget(LaneOperation& operation) {
     if (at != queue.end()) queue.erase(at);
   };
   LaneHandle& handle = *operation.handle_;
-  if (operation.done_ == operation.pieces.size()) {  // It is to be counted.
-    return erase_from(operation.counting_ == Counting::kWanted ? handle.counted_next : handle.counted_now);
-  }
+  if (operation.done_ == operation.pieces.size()) return LaneAnnouncements::Forget(operation);
   erase_from(handle.stage == Stage::kOpening ? handle.waiting : ready_);
 }
 
@@ -432,34 +389,27 @@ void Lane::OnEnding() {
   requests_.Stop();
   // Of which nothing is posted.
   std::deque<LaneOperation*> unsent;
-  std::vector<LaneOperation*> complete;  // But not counted.
+  // And of which nothing is posted any more.
+  std::vector<LaneOperation*> ended = announcements_.TakeAll(handles_);
   for (LaneOperation* operation : std::exchange(ready_, {})) {
     if (operation->posted_ == 0) {
       unsent.push_back(operation);
     } else if (operation->posted_ == operation->done_) {
-      Finish(*operation, WhyNot(*operation));
+      ended.push_back(operation);
     }
   }
   for (auto& [number, handle] : handles_.all()) {
     for (LaneOperation* operation : std::exchange(handle->waiting, {})) unsent.push_back(operation);
-    // All of these are posted. Others are in `posts_`.
-    for (std::deque<LaneOperation*>* each : {&handle->counted_next, &handle->counted_now}) {
-      for (LaneOperation* operation : *each) {
-        if (operation->posted_ == operation->done_) complete.push_back(operation);
-      }
-      each->clear();
-    }
   }
-  to_announce_.clear();
   // OnEnd() of one may cancel another, which has ended then.
-  for (LaneOperation* operation : complete) operation->lane_ = nullptr;
+  for (LaneOperation* operation : ended) operation->lane_ = nullptr;
   for (LaneOperation* operation : unsent) operation->lane_ = nullptr;
-  for (LaneOperation* operation : complete) Finish(*operation, WhyNot(*operation));
+  for (LaneOperation* operation : ended) Finish(*operation, operation->WhyNot(why()));
   for (LaneOperation* operation : unsent) owner_.OnUnsent(*operation, was_ready_, why());
 }
 
 void Lane::OnGone() {
-  for (LaneOperation* operation : posts_.TakeAll()) Finish(*operation, WhyNot(*operation));
+  for (LaneOperation* operation : posts_.TakeAll()) Finish(*operation, operation->WhyNot(why()));
   owner_.OnLaneGone(*this, was_ready_, why());
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "hawser/transport/lane/lane_announcements.h"
 #include "hawser/transport/lane/lane_end.h"
 #include "hawser/transport/lane/lane_handles.h"
 #include "hawser/transport/lane/lane_message.h"
@@ -32,12 +33,8 @@ namespace hawser::transport {
 // nothing was posted go to the owner, which may start them on another lane. If a device fails in the middle
 // of a chain, each operation of that chain counts as posted.
 //
-// A counted WRITE (kLaneCounted) ends with success once the owner has counted it. When its last piece is
-// posted, a kArrived follows it on the same queue pair, so the owner receives that only when the WRITE is
-// done and visible, as fabric.h promises; if the WRITE fails, the queue pair fails with it, and the kArrived
-// is never delivered. There is one at a time for each handle: WRITEs that are posted before its answer wait
-// for the next one, which counts all of them. An operation that is given up before it was announced is not
-// counted; after that it may be.
+// A counted WRITE (kLaneCounted) ends with success once the owner has counted it (LaneAnnouncements). One
+// that is given up before it was announced is not counted; after that it may be.
 // Thread:   on the poller.
 // Lifetime: see LaneEnd. If the poller ends first, all operations end with Unavailable, and the owner is not
 //           called any more.
@@ -99,8 +96,6 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   void OnOpened(const LaneMessage& message, LaneHandle& handle);
   void Refuse(LaneHandle& handle, const absl::Status& why);
   void CloseIfUnused(LaneHandle& handle);
-  // Announces the counted WRITEs of the handle that are posted as a whole, unless a kArrived has no answer.
-  void Announce(LaneHandle& handle);
   void OnCounted(LaneHandle& handle);
   // An operation on it, of which something was posted, is about to end.
   void EndUse(LaneHandle& handle);
@@ -112,8 +107,6 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   // Nothing of it is posted. Ends it.
   void Finish(LaneOperation& operation, const absl::Status& status);
   void Forget(LaneOperation& operation);
-  // For one that the end of the lane ends.
-  absl::Status WhyNot(const LaneOperation& operation) const;
 
   // LaneEnd
   void OnMessage(const LaneMessage& message) override;
@@ -138,7 +131,7 @@ class Lane final : public LaneEnd, LaneOpening::Owner {
   LanePosts posts_;
   Timer connect_timer_;
   LaneRequests requests_;
-  std::vector<LaneHandle*> to_announce_;  // Of OnFlush(): some counted WRITEs of these were posted.
+  LaneAnnouncements announcements_{requests_};
   // Of PostSome(), kept for their memory.
   std::vector<fabric::SendWorkRequest> requests_to_post_;
   std::vector<LanePosts::Post> chain_;

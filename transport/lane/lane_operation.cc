@@ -54,6 +54,17 @@ absl::Status LaneOperation::EndedBy(const absl::Status& why) const {
   return absl::Status(why.code(), absl::StrCat(why.message(), WhatIsLeft()));
 }
 
+bool LaneOperation::complete() const {
+  return done_ == pieces.size() && (counting_ == Counting::kNone || counting_ == Counting::kCounted);
+}
+
+absl::Status LaneOperation::WhyNot(const absl::Status& why) const {
+  if (!result_.ok()) return result_;
+  // The owner has received what was posted behind it.
+  if (counting_ == Counting::kCounted) return absl::OkStatus();
+  return EndedBy(why);
+}
+
 std::string LaneOperation::WhatIsLeft() const {
   absl::string_view counted;
   if (counting_ == Counting::kWanted) counted = kNotCounted;

@@ -65,10 +65,15 @@ class LaneOperation {
 
  private:
   friend class Lane;
+  friend class LaneAnnouncements;
 
   // Of the owner's count.
   enum class Counting : uint8_t { kNone, kWanted, kAnnounced, kCounted };
 
+  // All of it is done, and the owner has counted it if it is to be counted.
+  bool complete() const;
+  // What it ends with because its lane has ended for `why`.
+  absl::Status WhyNot(const absl::Status& why) const;
   // For the text of an error, once something of it was posted.
   std::string WhatIsLeft() const;
 

@@ -212,13 +212,14 @@ void LaneServer::Count(const LaneMessage& message) {
         absl::StrCat("it counts WRITEs on handle ", message.handle, ", which is not open, or not for that"));
   }
   const std::shared_ptr<Arrivals> arrivals = found->second.arrivals;
+  // First: whoever has the answer finds it counted.
+  const uint64_t reached = arrivals->Add(message.count);
   LaneMessage counted;
   counted.kind = LaneMessage::Kind::kCounted;
   counted.handle = message.handle;
   SendMessage(counted);
-  if (ending()) return;  // The peer takes no answers: it is not counted for one that cannot know.
   // Last: it runs code of the program.
-  arrivals->Add(message.count, poller());
+  arrivals->RunCallbacks(reached, poller());
 }
 
 void LaneServer::OnRevoked(uint32_t number) {
