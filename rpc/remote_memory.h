@@ -116,8 +116,8 @@ class [[nodiscard]] RemoteOperation {
   // server, another client, or forged. (FailedPrecondition also: the memory here is of a RegisteredMemory
   // that is being released, or that its device cannot use any more, see the guide.) Unavailable: the
   // connection was lost, or is not there, or the server refuses its lane, and the text says why; a later
-  // operation says if the ticket is void. The text of both says whether a WRITE may have happened, and whether it
-  // may have been counted.
+  // operation says if the ticket is void. The text of both says whether a WRITE may have happened, and
+  // whether it may have been counted.
   // ResourceExhausted: the pool has no memory, the server has no room, or this client uses 128 tickets; a
   // later operation asks again.
   // Unimplemented: an atomic, and a device has none. InvalidArgument: no ticket of a server, too many ranges,

@@ -14,6 +14,7 @@
 #include "hawser/rpc/server/shared_regions.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/transport/clock/environment.h"
+#include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lent_memory.h"
 #include "hawser/transport/uri.h"
 
@@ -43,13 +44,14 @@ class ClientTicketsTest : public ::testing::Test {
   }
   // One for a part of `memory` that there is none for.
   static absl::Status Give(ClientTickets& client, const std::shared_ptr<LentMemory>& memory,
-                           LaneTicket& ticket) {
+                           LaneTicket& ticket,
+                           const std::shared_ptr<transport::Arrivals>& arrivals = nullptr) {
     static uint64_t length = 0;
     ticket = {};
     ticket.owner = memory->name().owner;
     ticket.region = memory->name().region;
     ticket.length = ++length;
-    return client.Give(memory, ticket);
+    return client.Give(memory, arrivals, ticket);
   }
   // How many it gets.
   static uint64_t TakeAll(ClientTickets& client, const std::shared_ptr<LentMemory>& memory) {
@@ -79,6 +81,31 @@ TEST_F(ClientTicketsTest, IdleClientsWithRevokedTicketsLeaveOtherHostsTheirShare
   EXPECT_THAT(idle.back()->Find(kept).status(), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
+TEST_F(ClientTicketsTest, ThoseWhoseCounterHasEndedMakeRoomWhereABoundIsMet) {
+  const std::shared_ptr<LentMemory> memory = Share(), other = Share();
+  const std::shared_ptr<ClientTickets> client = NewClient(1);
+  const auto ended = std::make_shared<transport::Arrivals>(),
+             counts = std::make_shared<transport::Arrivals>();
+  LaneTicket of_ended, of_counts;
+  ASSERT_THAT(Give(*client, other, of_counts, counts), IsOk());
+  for (uint32_t i = 1; i < ClientTickets::kMax; ++i) {
+    ASSERT_THAT(Give(*client, memory, of_ended, ended), IsOk());
+  }
+  LaneTicket next;
+  ASSERT_THAT(Give(*client, memory, next), HasCode(absl::StatusCode::kResourceExhausted));
+  ended->End();
+  EXPECT_THAT(client->FindArrivals(of_ended).status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  ASSERT_THAT(Give(*client, memory, next), IsOk());
+  EXPECT_EQ(regions_->totals().tickets, 2u);
+  ASSERT_THAT(client->FindArrivals(of_counts), IsOk());
+  EXPECT_EQ(*client->FindArrivals(of_counts), counts);
+  // The client is known to hold both memories, as before.
+  memory->Revoke();
+  EXPECT_EQ(regions_->totals().tickets, 1u);
+  other->Revoke();
+  EXPECT_EQ(regions_->totals().tickets, 0u);
+}
+
 TEST_F(ClientTicketsTest, TicketsOfOtherMemoryStayAndVoidOnesAreNotTakenForForgedOnes) {
   const std::shared_ptr<LentMemory> before = Share(), memory = Share(), after = Share();
   const std::shared_ptr<ClientTickets> client = NewClient(1);
@@ -90,7 +117,7 @@ TEST_F(ClientTicketsTest, TicketsOfOtherMemoryStayAndVoidOnesAreNotTakenForForge
   EXPECT_THAT(client->Find(first).status(), IsOk());
   EXPECT_THAT(client->Find(last).status(), IsOk());
   EXPECT_THAT(client->Find(revoked).status(), HasCode(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(client->Give(memory, revoked), HasCode(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(client->Give(memory, nullptr, revoked), HasCode(absl::StatusCode::kFailedPrecondition));
   LaneTicket forged = last;
   ++forged.region;  // There is none of this number yet.
   EXPECT_THAT(client->Find(forged).status(), HasCode(absl::StatusCode::kPermissionDenied));
@@ -118,7 +145,7 @@ TEST_F(ClientTicketsTest, NoTicketIsLeftOfMemoryThatIsRevokedWhileItIsGiven) {
         ticket.owner = memory->name().owner;
         ticket.region = memory->name().region;
         ticket.length = length;
-        if (!client->Give(memory, ticket).ok()) return;
+        if (!client->Give(memory, nullptr, ticket).ok()) return;
       }
     });
     memory->Revoke();
