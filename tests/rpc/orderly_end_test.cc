@@ -1,6 +1,7 @@
 // Connections that end in order leave no line in the log of either side: nothing was lost.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,6 +71,32 @@ TEST_F(OrderlyEndTest, AClientWithServicesThatLeaves) {
   ASSERT_THAT(probe::ListenerStub(back).Notify({.timeout = kLong}).Send().Wait(), IsOk());
   channel.reset();
   EXPECT_TRUE(Eventually([&] { return Ended(server); }));
+  ExpectNoLine();
+}
+
+// A watcher that has seen enough.
+TEST_F(OrderlyEndTest, AClientThatLeavesWhileTheServerPushesToIt) {
+  class HoldingListener final : public probe::ListenerService {
+   public:
+    Box<DeferredCall> held;
+
+   private:
+    absl::Status Notify(ServerContext& context, probe::Listener::NotifyParams::Reader,
+                        probe::Listener::NotifyResults::Builder) override {
+      held.Put(context.Defer());
+      return absl::OkStatus();
+    }
+  };
+  TestServer server;
+  HoldingListener listener;
+  auto channel = server.Connect({.services = {&listener}});
+  const std::shared_ptr<Channel> back = WayBack(server, channel);
+  auto push = probe::ListenerStub(back).Notify({.timeout = kLong}).Send();
+  std::optional<DeferredCall> held(listener.held.Take());
+  channel->Close();
+  EXPECT_THAT(push.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(Eventually([&] { return Ended(server); }));
+  held.reset();
   ExpectNoLine();
 }
 

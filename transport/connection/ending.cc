@@ -258,10 +258,12 @@ void Ending::Settle() {
 // away". A protocol violation has a line of its own.
 void Ending::NoteLoss(const absl::Status& why) {
   if (closed_here_ || !port_.carries_traffic() || (port_.accepted() && ViolationOf(why).has_value())) return;
-  // A client that leaves need not have released the answers that it READ, nor have answered a ping.
+  // A client that leaves need not have released the answers that it READ, nor have answered a ping, nor what
+  // the server pushes to it just then: whoever pushes hears of that.
   const bool peer_left = fabric::IsPeersEnd(why);
-  const uint32_t calls = peer_left && parts_.responder != nullptr ? parts_.responder->unanswered()
-                                                                  : parts_.exchanges_in_flight();
+  uint32_t calls = parts_.exchanges_in_flight();
+  if (peer_left && parts_.responder != nullptr) calls = parts_.responder->unanswered();
+  if (peer_left && parts_.responder == nullptr && port_.accepted()) calls = 0;
   const bool is_missed = !port_.accepted() && port_.state() == State::kReady && !end_is_expected_;
   const bool is_asked =
       !peer_left && parts_.control.waiting_since_ns() != kNever && !parts_.control.only_advertises();
