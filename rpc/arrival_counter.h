@@ -28,7 +28,7 @@ class Arrivals;
 
 // Counts the WRITEs of clients under the grants that name it (GrantOptions::counter), any number of them, of
 // any clients and memories of a server. A thread that has read n from count() sees the bytes of n such
-// WRITEs, all of each. The count does not say which: they have no order, and what was WRITTEN later may have
+// WRITEs, all of each. The count does not say which: they have no order, and what was written later may have
 // changed these bytes again. One Write() is one WRITE, however large.
 //
 // The client's NIC sends a short message behind its WRITEs on the same queue pair, and the poller of the

@@ -44,7 +44,7 @@ class Executor {
   bool Run(absl::AnyInvocable<void()> work);
 
   // For ServerOptions::executor. A handler that finds the queue full does not run: its call ends with
-  // Unavailable.
+  // Unavailable, and WasSent() of that is false.
   std::function<void(absl::AnyInvocable<void()> handler)> ForHandlers();
 
   class [[nodiscard]] Scheduled {

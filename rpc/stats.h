@@ -38,7 +38,8 @@ struct ServerStats {
   };
   Violations violations;
   // Clients that Shutdown() has disconnected because they stood still: with a large answer that they had not
-  // taken, or a large request that they did not let it READ. The log says what was left.
+  // taken, a large request that they did not let it READ, or an error that they did not take while there was
+  // no memory for the next. The log says what was left.
   // Like `violations`, of all servers on the runtime.
   uint64_t stalled_in_shutdown = 0;
   // All that run of its runtimes; of ServerOptions::runtime some may serve only others.

@@ -58,7 +58,8 @@ void CallSender::SetWhyNotReady(const absl::Status& why) {
 }
 
 bool CallSender::EndUnsent(UntypedCall& call, const absl::Status& why) {
-  // The connection has just turned out to be lost. Nothing was sent; the next connection will send it.
+  // The connection has just turned out to be lost. Nothing was sent; the next connection will send it, unless
+  // this one keeps the request until what it granted of it is revoked.
   const bool lost = absl::IsUnavailable(why) && (link_ == nullptr || !link_->CanSend());
   if (lost && call.request != nullptr) return false;
   call.EndSoon(call.errors().Error(why.code(), why.message()));

@@ -37,13 +37,13 @@ absl::Status ClientTickets::Give(const std::shared_ptr<transport::LentMemory>& m
     ticket.key = before->second;
     return absl::OkStatus();
   }
-  if (given_.size() >= kMax) ForgetUncounted();
+  if (given_.size() >= kMax) ForgetEnded();
   if (given_.size() >= kMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this client has ", given_.size(), " tickets for shared memory"));
   }
   if (!regions_->AddTicket(host_).ok()) {
-    ForgetUncounted();
+    ForgetEnded();
     if (absl::Status counted = regions_->AddTicket(host_); !counted.ok()) return counted;
   }
   // From here on OnRevoked() is called, which waits for the lock.
@@ -70,7 +70,7 @@ absl::StatusOr<std::shared_ptr<transport::LentMemory>> ClientTickets::Find(
   if (found == given_.end()) {
     return absl::PermissionDeniedError(
         "the ticket was not given to this client over this connection: it is of an earlier connection, or of "
-        "another client, or forged; ask for a new one");
+        "another client, its counter has ended, or it is forged; ask for a new one");
   }
   if (!(found->second.ticket == ticket)) {
     return absl::PermissionDeniedError("the ticket is forged: it is not as it was given");
@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<transport::Arrivals>> ClientTickets::FindArrivals
   return found->second.arrivals;
 }
 
-void ClientTickets::ForgetUncounted() {
+void ClientTickets::ForgetEnded() {
   uint64_t forgotten = 0;
   for (auto each = keys_.begin(); each != keys_.end();) {
     const auto given = given_.find(each->second);

@@ -58,7 +58,7 @@ class ClientTickets final : public SharedRegions::Holder, public std::enable_sha
   };
 
   // Those whose counter has ended. They are void, and count until a bound is met.
-  void ForgetUncounted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // SharedRegions::Holder
   void OnRevoked(uint64_t region) override;

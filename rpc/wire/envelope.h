@@ -45,7 +45,8 @@ inline bool DecodeRequestEnvelope(absl::Span<const uint8_t> bytes, RequestEnvelo
 //   offset  bytes
 //        0      1  status code; 0 is OK, and the body is the results. Otherwise the body is a Status
 //                  (rpc/status.capnp).
-//        1      1  flags. Bit 0: the method was not run, and the call may be sent again, here or elsewhere
+//        1      1  flags. Bit 0: the method was not run, since the side that answers goes away, and the call
+//                  may be sent again, here or elsewhere
 //        2      2  metadata: the number of its segment; 0: there is none, as always with bit 0
 //        4      4  reserved: 0
 struct ResponseEnvelope {

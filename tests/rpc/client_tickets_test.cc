@@ -2,8 +2,10 @@
 
 #include "hawser/rpc/server/client_tickets.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,6 +105,44 @@ TEST_F(ClientTicketsTest, ThoseWhoseCounterHasEndedMakeRoomWhereABoundIsMet) {
   memory->Revoke();
   EXPECT_EQ(regions_->totals().tickets, 1u);
   other->Revoke();
+  EXPECT_EQ(regions_->totals().tickets, 0u);
+}
+
+TEST_F(ClientTicketsTest, ThoseWhoseCounterHasEndedMakeRoomAtTheBoundOfTheirHost) {
+  const std::shared_ptr<LentMemory> memory = Share();
+  const auto ended = std::make_shared<transport::Arrivals>();
+  const std::shared_ptr<ClientTickets> client = NewClient(1);
+  LaneTicket ticket;
+  ASSERT_THAT(Give(*client, memory, ticket, ended), IsOk());
+  std::vector<std::shared_ptr<ClientTickets>> others;
+  do {
+    ASSERT_LT(others.size(), 100);
+    others.push_back(NewClient(1));
+  } while (TakeAll(*others.back(), memory) == ClientTickets::kMax);
+  ASSERT_THAT(Give(*client, memory, ticket), HasCode(absl::StatusCode::kResourceExhausted));
+  ended->End();
+  EXPECT_THAT(Give(*client, memory, ticket), IsOk());
+}
+
+// As one that comes to where the other was in memory.
+TEST_F(ClientTicketsTest, AClientWhoseTicketsWereForgottenIsNotTakenForALaterOne) {
+  const std::shared_ptr<LentMemory> memory = Share(), other = Share();
+  const auto ended = std::make_shared<transport::Arrivals>();
+  alignas(ClientTickets) std::byte place[sizeof(ClientTickets)];
+  const auto new_client = [&] {
+    return std::shared_ptr<ClientTickets>(new (place) ClientTickets(Host(1), regions_),
+                                          [](ClientTickets* client) { client->~ClientTickets(); });
+  };
+  std::shared_ptr<ClientTickets> client = new_client();
+  LaneTicket ticket;
+  ASSERT_THAT(Give(*client, memory, ticket, ended), IsOk());
+  ASSERT_EQ(TakeAll(*client, other), ClientTickets::kMax - 1);
+  ended->End();
+  ASSERT_THAT(Give(*client, other, ticket), IsOk());
+  client.reset();
+  client = new_client();
+  ASSERT_THAT(Give(*client, memory, ticket), IsOk());
+  memory->Revoke();
   EXPECT_EQ(regions_->totals().tickets, 0u);
 }
 

@@ -247,7 +247,7 @@ TEST_F(MisuseDeathTest, AnOperationOnRegisteredMemoryIsNotGivenUpOnAPoller) {
   EXPECT_DEATH(OnPoller([&] { (void)ended->Wait(); }), kWaits);
   EXPECT_DEATH(OnPoller([&] { ended.reset(); }), kWaits);
   EXPECT_THAT(ended->Wait(), HasCode(absl::StatusCode::kDeadlineExceeded));
-  // Other memory is copied: nobody touches it once the operation is given up.
+  // Other memory is copied: no device touches it once the operation is given up.
   std::array<uint8_t, 64> own = {};
   OnPoller([&] {
     ended.reset();

@@ -815,7 +815,7 @@ TEST_P(LaneTest, ASuccessSaysThatTheOwnerHasCounted) {
   }
 }
 
-// Whoever has the answer may ask the owner's program, by other ways.
+// A client that has the answer may ask the owner's program, by other ways.
 TEST_P(LaneTest, NoAnswerLeavesBeforeItsWritesAreCounted) {
   Dial();
   const uint32_t handle = Open(Ticket(0, kBytes, kCounted));

@@ -259,7 +259,7 @@ void Ending::Settle() {
 void Ending::NoteLoss(const absl::Status& why) {
   if (closed_here_ || !port_.carries_traffic() || (port_.accepted() && ViolationOf(why).has_value())) return;
   // A client that leaves need not have released the answers that it READ, nor have answered a ping, nor what
-  // the server pushes to it just then: whoever pushes hears of that.
+  // the server pushes to it just then: that call ends with Unavailable.
   const bool peer_left = fabric::IsPeersEnd(why);
   uint32_t calls = parts_.exchanges_in_flight();
   if (peer_left && parts_.responder != nullptr) calls = parts_.responder->unanswered();

@@ -212,7 +212,7 @@ void LaneServer::Count(const LaneMessage& message) {
         absl::StrCat("it counts WRITEs on handle ", message.handle, ", which is not open, or not for that"));
   }
   const std::shared_ptr<Arrivals> arrivals = found->second.arrivals;
-  // First: whoever has the answer finds it counted.
+  // First: a client that has the answer finds it counted.
   const uint64_t reached = arrivals->Add(message.count);
   LaneMessage counted;
   counted.kind = LaneMessage::Kind::kCounted;

@@ -19,8 +19,7 @@ namespace hawser::transport {
 // Thread: on the poller.
 class WatchInterval {
  public:
-  // An interval of a second is over after nine, if no handler holds the poller. On a machine with forty
-  // threads for each core that is as much of a processor as an idle one gives in a fifth of a second.
+  // An interval of a second is over after nine, if no handler holds the poller.
   static constexpr int kNotCountedMax = 16;
 
   // `timer` runs at the end of each part. The interval takes `time`, or longer.

@@ -123,6 +123,10 @@ TEST(OneSidedTest, ATableOfAServerThatHasRestartedIsAskedForAgain) {
   host.reset();
   host.emplace(SharedTable::kMemoryMin, uri);
   ASSERT_THAT(Put(host->Connect(), "key", "of the second run"), IsOk());
+  // While nothing listened, the channel may have tried in vain, and wait for its next attempt.
+  auto get = kv.Get({.wait_for_ready = true});
+  get.request().setKey("key");
+  ASSERT_THAT(get.Send().Wait(), IsOk());
   const std::shared_ptr<RemoteTable> old = table;
   const absl::StatusOr<Lookup> second = LookUp(kv, "key", table);
   ASSERT_THAT(second, IsOk());
