@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -186,7 +187,7 @@ std::vector<Figure> FiguresOf(absl::string_view cell) {
 
 // The rows below "| value | takes | where |": their cells.
 std::vector<std::vector<std::string>> RowsOfTheGuide() {
-  std::ifstream guide("docs/guide.md");
+  std::ifstream guide(std::string(std::getenv("TEST_SRCDIR")) + "/hawser/docs/guide.md");
   std::vector<std::vector<std::string>> rows;
   bool is_in_table = false;
   for (std::string line; std::getline(guide, line);) {
