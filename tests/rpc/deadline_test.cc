@@ -137,7 +137,7 @@ TEST(DeadlineTest, ACallOfAnEndlessOneMayHaveItsOwnTimeout) {
   };
   EXPECT_THAT(SendAct(channel, 1).Wait(), IsOk());
   EXPECT_EQ(seen.Take(), absl::InfiniteDuration());
-  EXPECT_LE(seen.Take(), kLong + absl::Seconds(1));
+  EXPECT_LE(seen.Take(), kLong + absl::Seconds(2));
 }
 
 // The server does not know the deadline, so the caller says when it has passed.
