@@ -430,13 +430,16 @@ TEST(LeftBehindTest, AGrantThatIsRefusedWritesNoTicketAndTakesNoPlace) {
   absl::StatusOr<SharedMemory> memory = server.Share(kBytes), of_another = other.Share(kBytes);
   ASSERT_TRUE(memory.ok() && of_another.ok());
   granter.on_grant = [&](ServerContext& context, memory::Ticket::Builder ticket) {
-    ticket.setOwner(1);
-    ticket.setRegion(2);
-    ticket.setOffset(3);
-    ticket.setLength(4);
-    ticket.setAccess(5);
-    ticket.setKeyLow(6);
-    ticket.setKeyHigh(7);
+    const auto fill_in = [&] {
+      ticket.setOwner(1);
+      ticket.setRegion(2);
+      ticket.setOffset(3);
+      ticket.setLength(4);
+      ticket.setAccess(5);
+      ticket.setKeyLow(6);
+      ticket.setKeyHigh(7);
+    };
+    fill_in();
     const auto expect_refused = [&](const SharedMemory& of, const GrantOptions& options,
                                     absl::StatusCode code) {
       ASSERT_THAT(context.Grant(of, options, ticket), HasCode(code));
@@ -457,13 +460,7 @@ TEST(LeftBehindTest, AGrantThatIsRefusedWritesNoTicketAndTakesNoPlace) {
     for (uint64_t i = 0; i < kTickets; ++i) {
       ASSERT_THAT(context.Grant(*memory, {.offset = i, .length = 1}, ticket), IsOk()) << i;
     }
-    ticket.setOwner(1);
-    ticket.setRegion(2);
-    ticket.setOffset(3);
-    ticket.setLength(4);
-    ticket.setAccess(5);
-    ticket.setKeyLow(6);
-    ticket.setKeyHigh(7);
+    fill_in();
     expect_refused(*memory, {.offset = kTickets, .length = 1}, absl::StatusCode::kResourceExhausted);
   };
   const auto channel = *Channel::Connect(*uri);

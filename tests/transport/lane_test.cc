@@ -201,6 +201,18 @@ class LaneTest : public ::testing::TestWithParam<Network> {
     lender_->memory->Revoke();
     return world_.RunUntilPastFirstPing([this] { return lender_->memory->lane_count() == 0; });
   }
+  // A WRITE of which some is posted, and the rest waits, when the memory is revoked; the text says `why`.
+  void ExpectCutShort(uint32_t handle, const char* why) {
+    ASSERT_THAT(Read(handle, 0, 8), IsOk());
+    Operation write;
+    Prepare(write, true, std::vector<std::pair<uint64_t, uint32_t>>(50 * Lane::kPostedMax, {0, 8}));
+    Start(write, handle);
+    world_.client.poller().PollOnce();
+    EXPECT_TRUE(RevokeAndTurn());
+    ASSERT_TRUE(write.done());
+    EXPECT_CODE(write.result, kFailedPrecondition);
+    EXPECT_NE(Text(write.result).find(why), std::string::npos) << write.result;
+  }
 
   uint8_t* remote() { return lender_->memory->address(); }
 
@@ -427,15 +439,7 @@ TEST_P(LaneTest, OperationsInFlightEndBeforeARevocation) {
 TEST_P(LaneTest, AWriteThatARevocationCutsShortSaysThatItMayBeThere) {
   Dial();
   const uint32_t handle = Open(Ticket());
-  ASSERT_THAT(Read(handle, 0, 8), IsOk());
-  Operation write;
-  Prepare(write, true, std::vector<std::pair<uint64_t, uint32_t>>(50 * Lane::kPostedMax, {0, 8}));
-  Start(write, handle);
-  world_.client.poller().PollOnce();
-  EXPECT_TRUE(RevokeAndTurn());
-  ASSERT_TRUE(write.done());
-  EXPECT_CODE(write.result, kFailedPrecondition);
-  EXPECT_NE(Text(write.result).find("may have been written"), std::string::npos) << write.result;
+  ExpectCutShort(handle, "may have been written");
 }
 
 // The peer's poller does not run, so it gives nothing back.
@@ -929,17 +933,7 @@ TEST_P(LaneTest, WhatEndedWellBeforeARevocationIsCountedAndNothingAfterIt) {
 TEST_P(LaneTest, AWriteThatARevocationCutsShortIsNotCounted) {
   Dial();
   const uint32_t handle = Open(Ticket(0, kBytes, kCounted));
-  ASSERT_THAT(Read(handle, 0, 8), IsOk());
-  Operation write;
-  Prepare(write, true, std::vector<std::pair<uint64_t, uint32_t>>(50 * Lane::kPostedMax, {0, 8}));
-  Start(write, handle);
-  world_.client.poller().PollOnce();
-  EXPECT_TRUE(RevokeAndTurn());
-  ASSERT_TRUE(write.done());
-  EXPECT_CODE(write.result, kFailedPrecondition);
-  EXPECT_NE(Text(write.result).find("may have been written, in whole or in part, and was not counted"),
-            std::string::npos)
-      << write.result;
+  ExpectCutShort(handle, "may have been written, in whole or in part, and was not counted");
   EXPECT_EQ(arrived(), 0u);
 }
 

@@ -429,14 +429,22 @@ TEST(KeepaliveTest, AReadThatNeverCompletesEndsTheConnectionThoughThePeerAnswers
   }
 }
 
-// As above, while what others call holds the poller whenever it has to look.
-TEST(KeepaliveTest, ALatePollerGivesAReadThatNeverCompletesNoTimeWithoutEnd) {
+// A large request whose READs do not complete.
+class StuckReadTest : public ::testing::Test {
+ protected:
+  StuckReadTest() {
+    link.EchoAll();
+    world.server.fabric->KeepBackReadCompletions(true);
+    EXPECT_THAT(link.Send(call, 1 << 20), IsOk());
+  }
+
   World world;
-  Link link(world);
-  link.EchoAll();
-  world.server.fabric->KeepBackReadCompletions(true);
+  Link link{world};
   PendingCall call;
-  ASSERT_THAT(link.Send(call, 1 << 20), IsOk());
+};
+
+// As above, while what others call holds the poller whenever it has to look.
+TEST_F(StuckReadTest, ALatePollerGivesItNoTimeWithoutEnd) {
   // A ping is due 10 s after the last one, or a little later, and late is more than a quarter of 5 s.
   const absl::Duration held = absl::Milliseconds(11'500);
   int times = 0;
@@ -477,13 +485,7 @@ TEST(KeepaliveTest, APeerThatIsBusyAgainHasItsWholeTimeAgain) {
 }
 
 // A transfer that makes progress, however slowly, must not end the connection.
-TEST(KeepaliveTest, AReadThatCompletesLateEndsNothing) {
-  World world;
-  Link link(world);
-  link.EchoAll();
-  world.server.fabric->KeepBackReadCompletions(true);
-  PendingCall call;
-  ASSERT_THAT(link.Send(call, 1 << 20), IsOk());
+TEST_F(StuckReadTest, OneThatCompletesLateEndsNothing) {
   world.Pass(absl::Seconds(14), absl::Seconds(1));
   world.server.fabric->KeepBackReadCompletions(false);
   world.Pass(absl::Seconds(14), absl::Seconds(1));
