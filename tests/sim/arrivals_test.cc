@@ -17,6 +17,7 @@
 #include "hawser/tests/sim/network.h"
 #include "hawser/tests/sim/sim_fabric.h"
 #include "hawser/tests/testing/status_matchers.h"
+#include "hawser/tests/transport/testing/test_lender.h"
 #include "hawser/transport/acceptor.h"
 #include "hawser/transport/lane/lane.h"
 #include "hawser/transport/lane/lane_message.h"
@@ -35,23 +36,13 @@ using transport::LaneServer;
 using transport::LaneTicket;
 using transport::LentMemory;
 using transport::Runtime;
+using transport::TestLender;
 
 constexpr uint64_t kSeeds = 100;
 constexpr uint64_t kWrites = 60;
 constexpr uint32_t kSlotBytes = 48;  // Each WRITE fills one of its own.
 constexpr int kOwner = 1, kClient = 2;
 constexpr uint64_t kTurnsMax = 1'000'000;
-
-// Lends its memory for every ticket, and counts.
-struct Lender final : LaneServer::Owner {
-  absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket&) override { return memory; }
-  absl::StatusOr<std::shared_ptr<Arrivals>> OnCountedTicket(const LaneTicket&) override { return arrivals; }
-  void OnLaneGone(LaneServer&) override { ++gone; }
-
-  std::shared_ptr<LentMemory> memory;
-  const std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
-  int gone = 0;
-};
 
 struct Write final : LaneOperation {
   void OnEnd(const absl::Status& status) override {
@@ -185,7 +176,7 @@ class Stage final : transport::Acceptor::Handler {
   Network network_;
   const How how_;
   Dice dice_;
-  const std::shared_ptr<Lender> lender_ = std::make_shared<Lender>();
+  const std::shared_ptr<TestLender> lender_ = std::make_shared<TestLender>();
   const std::shared_ptr<Runtime> owner_, client_;
   std::unique_ptr<transport::Acceptor> acceptor_;
   Client lane_owner_;

@@ -17,6 +17,7 @@
 #include "hawser/tests/testing/test_fabric.h"
 #include "hawser/tests/transport/testing/expect.h"
 #include "hawser/tests/transport/testing/hostile_peer.h"
+#include "hawser/tests/transport/testing/test_lender.h"
 #include "hawser/tests/transport/testing/world.h"
 #include "hawser/transport/lane/arrivals.h"
 #include "hawser/transport/lane/lane.h"
@@ -44,17 +45,6 @@ LaneMessage Message(Kind kind, uint32_t handle) {
   message.why = absl::PermissionDeniedError("no");
   return message;
 }
-
-class Lender final : public LaneServer::Owner {
- public:
-  absl::StatusOr<std::shared_ptr<LentMemory>> OnTicket(const LaneTicket&) override { return memory; }
-  absl::StatusOr<std::shared_ptr<Arrivals>> OnCountedTicket(const LaneTicket&) override { return arrivals; }
-  void OnLaneGone(LaneServer&) override { ++gone; }
-
-  std::shared_ptr<LentMemory> memory;
-  const std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
-  int gone = 0;
-};
 
 // The honest side is the owner.
 class HostileRequesterTest : public ::testing::Test {
@@ -106,7 +96,7 @@ class HostileRequesterTest : public ::testing::Test {
 
   World world_;
   TestListener listener_;
-  const std::shared_ptr<Lender> lender_ = std::make_shared<Lender>();
+  const std::shared_ptr<TestLender> lender_ = std::make_shared<TestLender>();
   HostilePeer peer_;
 };
 
