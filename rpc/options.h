@@ -110,7 +110,6 @@ struct CallOptions {
   // Nothing of the above. A stub takes it by default, and knows it by its address.
   static const CallOptions kNone;
 };
-inline constinit const CallOptions CallOptions::kNone;
 
 // Cap'n Proto's own limits for reading a peer's message, against a small message that is costly to traverse.
 // A reader that exceeds one gets ResourceExhausted.
