@@ -39,7 +39,8 @@ class TargetImpl final : public TargetService {
 
   absl::Status Forward(ServerContext& context, Target::ForwardParams::Reader request,
                        Target::ForwardResults::Builder reply) override {
-    reply.adoptPayload(context.Attach(request.getPayload(), context.KeepRequest()));
+    const KeptBytes payload = context.KeepBytes(request.getPayload());
+    reply.adoptPayload(context.Attach(payload.bytes, payload.owner));
     return absl::OkStatus();
   }
 

@@ -1,8 +1,5 @@
 #include "hawser/rpc/server_context.h"
 
-#include <string.h>
-
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,6 +7,7 @@
 #include "hawser/base/check.h"
 #include "hawser/base/endian.h"
 #include "hawser/rpc/arrival_counter.h"
+#include "hawser/rpc/serving/keeping.h"
 #include "hawser/rpc/serving/server_call.h"
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
@@ -18,12 +16,6 @@
 
 namespace hawser {
 namespace {
-
-// What KeepBytes() keeps beyond 1.25 times the value's bytes. A buffer of the pool takes no more
-// (transport/memory/size_class.h).
-constexpr uint64_t kKeptBeside = 512;
-// A smaller copy would not fill the smallest buffer of the pool.
-constexpr size_t kRegisteredCopyMin = 1024;
 
 // A null pointer that says why it is null.
 [[gnu::cold]] std::shared_ptr<Channel> NoPeer(const Method& method, internal::ServingConnection& connection) {
@@ -90,46 +82,13 @@ DeferredCall ServerContext::Defer() {
 }
 
 KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) {
-  if (bytes.size() == 0) return {};
-  const size_t padded = (bytes.size() + 7) & ~size_t{7};
-  const uint64_t memory_max = bytes.size() + bytes.size() / 4 + kKeptBeside;
-  transport::IncomingMessage& request = *request_;
-  const absl::Span<const uint8_t> sink = request.sink_bytes();
-  const bool in_sink = bytes.begin() >= sink.data() && bytes.begin() + padded <= sink.data() + sink.size();
-  // Attach() would copy other values each time.
-  const auto can_be_attached = [&] {
-    return reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(uint64_t) == 0 &&
-           std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; });
-  };
-  if (in_sink && sink.size() <= memory_max && can_be_attached())
-    return {bytes, request.ShareSink(), sink.size()};
-  KeptBytes kept;
-  uint8_t* copy = nullptr;
-  if (padded >= kRegisteredCopyMin) {
-    transport::Shortage why;
-    // Never registers a large buffer on this thread.
-    transport::Lease lease = call_->connection().poller().messages().buffers().TryAcquire(padded, why);
-    if (lease && lease.size_bytes() <= memory_max) {
-      copy = lease.data();
-      kept.memory_bytes = lease.size_bytes();
-      kept.owner = std::make_shared<const transport::Lease>(std::move(lease));
-    }
-  }
-  if (copy == nullptr) {
-    auto words = std::make_shared_for_overwrite<uint64_t[]>(padded / sizeof(uint64_t));
-    copy = reinterpret_cast<uint8_t*>(words.get());
-    kept.memory_bytes = padded;
-    kept.owner = std::move(words);
-  }
-  memset(copy + padded - sizeof(uint64_t), 0, sizeof(uint64_t));
-  memcpy(copy, bytes.begin(), bytes.size());
-  kept.bytes = capnp::Data::Reader(copy, bytes.size());
-  return kept;
+  return internal::KeepBytes(*request_, call_->connection().poller().messages().buffers(), bytes);
 }
 
-std::shared_ptr<const void> ServerContext::KeepRequest() { return call_->KeepRequest(); }
-
-uint64_t ServerContext::request_memory_bytes() const { return request_->memory_bytes(); }
+internal::KeptStruct ServerContext::KeepStruct(capnp::AnyStruct::Reader value) {
+  return internal::KeepStruct(*request_, call_->connection().poller().messages().buffers(),
+                              internal::ReaderOptionsOf(*request_, limits_), value);
+}
 
 absl::StatusOr<Buffer> ServerContext::AllocateBuffer(size_t size_bytes) {
   internal::ServingConnection& connection = call_->connection();

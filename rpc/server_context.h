@@ -28,6 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "hawser/rpc/buffer.h"
+#include "hawser/rpc/kept.h"
 #include "hawser/rpc/memory.capnp.h"
 #include "hawser/rpc/metadata.h"
 #include "hawser/rpc/method.h"
@@ -50,13 +51,6 @@ namespace internal {
 absl::Status StatusOfHandlersException(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/serving/server_call.h.
 }  // namespace internal
-
-// What ServerContext::KeepBytes() keeps.
-struct KeptBytes {
-  capnp::Data::Reader bytes;          // Valid while `owner` lives. Never written to.
-  std::shared_ptr<const void> owner;  // Null: there are no bytes. May outlive the server.
-  uint64_t memory_bytes = 0;          // That `owner` keeps: at most 1.25 times those of `bytes`, and 512.
-};
 
 // One call as its handler sees it. The handler fills reply and returns OK, or returns an error. Or it calls
 // Defer() and answers later, from any thread.
@@ -146,23 +140,28 @@ class ServerContext {
   // else in a copy, which is made here. What is kept takes at most 1.25 times the value's bytes and 512 more,
   // whatever the client sends beside it. The reply of a later call may Attach() it. The copy of a value of 1
   // KiB or more is in registered memory if there is some at once. Call it once for a value: a second time may
-  // keep it once more.
+  // keep it once more. A null pointer with a size is a CHECK.
   KeptBytes KeepBytes(capnp::Data::Reader bytes);
 
-  // Keeps the memory that the request was received into, so that Readers into it stay valid after the call.
-  // For a single value, KeepBytes() is better. All of that memory is kept, request_memory_bytes() of it,
-  // however little of it the store needs. The client also chooses what is behind a value in its last word. If
-  // that is not 0, each Attach() of the value copies it, so a store of large values refuses it, as
-  // examples/kv does.
-  std::shared_ptr<const void> KeepRequest();
-
-  // Bytes of memory that KeepRequest() keeps: a request of up to 512 bytes with its header is copied to some
-  // 1 KiB of the heap, as a rule (not the first one of a connection). Others keep registered memory: a
-  // receive buffer (4 KiB by default), since the handler's Readers point there, or, if it did not fit that,
-  // the buffer that it was READ into. The caller decides how large that is, and what fills it: a value of
-  // 3,000 bytes may come in a message of 500 MiB. The limit of the pool bounds registered memory only. So
-  // count this, not the size of the value, against a limit, or copy a value that is much smaller.
-  uint64_t request_memory_bytes() const;
+  // Likewise keeps a struct of the request, with all that it points to, or the request itself:
+  //   hawser::Kept<Order> order = context.Keep(request.getOrder());  // Later: order->getName()
+  // Fields that this program's schema does not know are kept, too. For a single Data KeepBytes() is better.
+  // Of an empty struct nothing is kept.
+  // What is kept takes at most 1.25 times the struct's bytes (totalSize()) and 512 more. If the memory that
+  // the request was received into takes no more than that, it is kept as it is, and nothing is copied; else
+  // the struct is copied, like a value of KeepBytes(). A hostile client may let many pointers of the struct
+  // lead to the same objects, so that totalSize(), and a look at all of it, is more than was sent, up to
+  // ReadLimits. It is kept as it was received then: a copy never takes more memory than the request has.
+  // The client also chooses what is behind a Data in its last word. If that is not 0 in a struct that is kept
+  // as it was received, each Attach() of the Data copies it.
+  // Throws kj::Exception, as a getter does, if the struct is malformed, has capabilities, or is beyond
+  // ReadLimits. Those no longer count what is read of the struct that is kept.
+  template <typename Reader>
+  Kept<capnp::FromReader<Reader>> Keep(const Reader& value) {
+    using Struct = capnp::FromReader<Reader>;
+    static_assert(capnp::kind<Struct>() == capnp::Kind::STRUCT, "of other values only a Data: KeepBytes()");
+    return Kept<Struct>(KeepStruct(value));
+  }
 
   // Registered memory for a value of the reply, of the device that this caller is connected over: Attach()
   // sends it without a copy. It is not zeroed, and may hold what another peer has sent: see Buffer. 0 bytes
@@ -193,11 +192,11 @@ class ServerContext {
 
   // A value for the reply that is sent from its own memory. `owner` is kept until the client has fetched
   // it all, and is destroyed on any thread, inside any call: its destructor takes no lock that is held
-  // around one. Nothing is copied if `bytes` lie in registered memory (a Buffer, or a kept request) aligned
-  // to 8 bytes, and the rest of their last word is 0: whole words cross. Otherwise they are copied, here. Do
-  // not write to `bytes`, or to that rest, until `owner` is released. Attached bytes are sent even if the
-  // reply never adopts them. More than 512 MiB - 1 bytes: the orphan is empty, and the call ends with
-  // InvalidArgument.
+  // around one. Nothing is copied if `bytes` lie in registered memory (a Buffer, or 1 KiB and more of what
+  // KeepBytes() or Keep() keeps) aligned to 8 bytes, and the rest of their last word is 0: whole words cross.
+  // Otherwise they are copied, here. Do not write to `bytes`, or to that rest, until `owner` is released.
+  // Attached bytes are sent even if the reply never adopts them. More than 512 MiB - 1 bytes: the orphan is
+  // empty, and the call ends with InvalidArgument. A null pointer with a size is a CHECK.
   //   reply.adoptValue(context.Attach(value.bytes, value.owner));
   capnp::Orphan<capnp::Data> Attach(capnp::Data::Reader bytes, std::shared_ptr<const void> owner);
 
@@ -208,6 +207,7 @@ class ServerContext {
   friend class Sleep;
   ServerContext(internal::ServerCall* call, const ReadLimits& limits) : call_(call), limits_(limits) {}
 
+  internal::KeptStruct KeepStruct(capnp::AnyStruct::Reader value);
   capnp::AnyPointer::Reader request_root() { return internal::Root(*request_, limits_); }
   capnp::_::StructReader request_struct() { return internal::ReadRootStruct(*request_, limits_); }
   capnp::AnyPointer::Builder reply_root() { return reply_message().builder().getRoot<capnp::AnyPointer>(); }

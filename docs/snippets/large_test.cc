@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "docs/snippets/page_store.h"
@@ -61,6 +62,52 @@ TEST(LargeTest, APageIsKeptWhereItWasReceived) {
   EXPECT_EQ(Read(pages, 7), std::string(1 << 20, 'x'));
   ASSERT_TRUE(Write(pages, 8, "short").ok());
   EXPECT_EQ(Read(pages, 8), "short");
+}
+
+class Journal : public PlainPages {
+ public:
+  // snippet: keep_struct
+  absl::Status Write(hawser::ServerContext& context, Pages::WriteParams::Reader request,
+                     Pages::WriteResults::Builder) override {
+    hawser::Kept<Pages::WriteParams> write = context.Keep(request);  // Or of any struct in it.
+    absl::MutexLock lock(&mutex_);
+    kept_bytes_ += write.memory_bytes;
+    last_number_ = write->getNumber();
+    journal_.push_back(std::move(write));
+    return absl::OkStatus();
+  }
+  // end of snippet
+
+  std::vector<hawser::Kept<Pages::WriteParams>> Take() {
+    absl::MutexLock lock(&mutex_);
+    EXPECT_EQ(last_number_, journal_.back()->getNumber());
+    EXPECT_GE(kept_bytes_, journal_.back()->getPage().size());
+    return std::exchange(journal_, {});
+  }
+
+ private:
+  absl::Mutex mutex_;
+  uint64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<hawser::Kept<Pages::WriteParams>> journal_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(LargeTest, AJournalKeepsWhatWasWritten) {
+  std::vector<hawser::Kept<Pages::WriteParams>> writes;
+  {
+    Journal journal;
+    hawser::Server server;
+    const auto channel = Connect(Serve(server, journal));
+    PagesStub pages(channel);
+    ASSERT_TRUE(Write(pages, 8, "short").ok());
+    ASSERT_TRUE(WriteLarge(channel, pages, 1 << 20).ok());
+    writes = journal.Take();
+  }
+  ASSERT_EQ(writes.size(), 2u);
+  EXPECT_EQ(writes[0]->getNumber(), 8u);
+  EXPECT_EQ(Text(writes[0]->getPage()), "short");
+  EXPECT_EQ(writes[1]->getNumber(), 7u);
+  EXPECT_EQ(Text(writes[1]->getPage()), std::string(1 << 20, 'x'));
 }
 
 constexpr size_t kPageBytes = 1 << 20;

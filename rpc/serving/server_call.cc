@@ -107,7 +107,6 @@ ServerCall::Times ServerCall::TimesOf(int64_t all_ns, int64_t poller_free_ns) co
 }
 
 void ServerCall::ResetMore() {
-  kept_request_.reset();
   if (abandoned_) abandoned_memory_ = {};
   reply_metadata_.reset();
   trace_.reset();
@@ -275,12 +274,6 @@ Metadata& ServerCall::reply_metadata() {
   NoteMore();
   if (reply_metadata_ == nullptr) reply_metadata_ = std::make_unique<Metadata>();
   return *reply_metadata_;
-}
-
-std::shared_ptr<const void> ServerCall::KeepRequest() {
-  NoteMore();
-  if (kept_request_ == nullptr) kept_request_ = std::move(own_request_);
-  return kept_request_;
 }
 
 // ---- Deadline and cancellation.

@@ -146,7 +146,6 @@ class ServerCall {
   void OnCancel(absl::AnyInvocable<void()> callback);
   bool deferred() const { return deferred_; }
   void Defer();
-  std::shared_ptr<const void> KeepRequest();
   void FinishDeferred(absl::Status status);
   // Its DeferredCall is destroyed without Finish(). If the handler has not returned, its error is the answer.
   void DropDeferred();
@@ -211,8 +210,7 @@ class ServerCall {
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
   transport::HeldByHost abandoned_memory_;
-  transport::IncomingMessagePtr own_request_;  // Or:
-  std::shared_ptr<transport::IncomingMessage> kept_request_;
+  transport::IncomingMessagePtr own_request_;
   std::unique_ptr<Metadata> reply_metadata_;
   Interception interception_;
   TraceRef trace_;          // That of the handler's calls.

@@ -28,6 +28,10 @@ enum class Cause {
   kOther,            // A KJ_REQUIRE of the application, for example.
 };
 
+// The file of an exception that is thrown here as Cap'n Proto throws it.
+constexpr char kLikeCapnp[] = "capnp/ (as thrown by Hawser)";
+constexpr absl::string_view kTraversalLimitText = "Exceeded message traversal limit";
+
 // Cap'n Proto throws one type for all of these: only source file and text distinguish them. exceptions_test
 // provokes each.
 Cause CauseOf(const kj::Exception& exception) {
@@ -36,7 +40,7 @@ Cause CauseOf(const kj::Exception& exception) {
   if (std::strstr(exception.getFile(), "kj/units") != nullptr) return Cause::kTooLargeToBuild;
   // A KJ_REQUIRE of the application names another file.
   if (std::strstr(exception.getFile(), "capnp/") == nullptr) return Cause::kOther;
-  if (absl::StrContains(what, "Exceeded message traversal limit")) return Cause::kTraversalLimit;
+  if (absl::StrContains(what, kTraversalLimitText)) return Cause::kTraversalLimit;
   if (absl::StrContains(what, "too deeply-nested")) return Cause::kNestingLimit;
   for (const absl::string_view text : {"blob too big", "list with too many elements",
                                        "larger than max segment size", "exceeds maximum segment size"}) {
@@ -150,6 +154,13 @@ absl::Status StatusOfMalformed(const kj::Exception& exception) {
       break;
   }
   return absl::DataLossError(absl::StrCat("malformed message: ", Description(exception)));
+}
+
+void ThrowTraversalLimit() { ThrowMalformed(kTraversalLimitText); }
+
+void ThrowMalformed(absl::string_view what) {
+  kj::throwFatalException(kj::Exception(kj::Exception::Type::FAILED, kLikeCapnp, __LINE__,
+                                        kj::heapString(what.data(), what.size())));
 }
 
 void ReportException(absl::string_view what, absl::string_view whose) {

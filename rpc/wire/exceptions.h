@@ -17,6 +17,10 @@ absl::Status StatusOfException(absl::string_view who);
 // that.
 absl::Status StatusOfExceptionForPeer(absl::string_view who);
 absl::Status StatusOfMalformed(const kj::Exception& exception);
+// Throws what Cap'n Proto throws when reading a message goes beyond its traversal limit, and for a message
+// that is malformed; `what` is for the log.
+[[noreturn]] void ThrowTraversalLimit();
+[[noreturn]] void ThrowMalformed(absl::string_view what);
 void ReportException(absl::string_view what, absl::string_view whose);
 // StatusOfExceptionForPeer() for the handler of `method`, which `peer` has called with the call `id`
 // (ServerContext::call_id()). Also logs it, with its text.

@@ -127,7 +127,8 @@ absl::Status PerfService::Echo(ServerContext& context, Wire::EchoParams::Reader 
   if (payload.size() <= kCopiedMax) {
     reply.setPayload(payload);
   } else {
-    reply.adoptPayload(context.Attach(payload, context.KeepRequest()));
+    const KeptBytes kept = context.KeepBytes(payload);
+    reply.adoptPayload(context.Attach(kept.bytes, kept.owner));
   }
   return absl::OkStatus();
 }

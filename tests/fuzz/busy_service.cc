@@ -56,8 +56,11 @@ absl::Status BusyService::Add(ServerContext& context, ledger::Entry::Reader requ
   if (stopping) return absl::OkStatus();
   switch (id % kAtOnce) {
     case 5:
-      kept_requests_.push_back(context.KeepRequest());
+      kept_requests_.push_back(context.Keep(request));
+      FUZZ_EXPECT(kept_requests_.back()->getId() == id, "what is kept is not the request");
       if (kept_requests_.size() > kKeptMax) kept_requests_.pop_front();
+      // An earlier one, whose call has ended.
+      FUZZ_EXPECT(kept_requests_.front()->getId() % kAtOnce == 5, "what is kept has changed");
       return absl::OkStatus();
     case 6:
     case 7:

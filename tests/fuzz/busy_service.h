@@ -70,7 +70,7 @@ class BusyService final : public sim::ledger::LedgerService, public sim::ledger:
   std::map<uint64_t, Run> runs_;
   uint64_t last_run_ = 0;
   std::deque<Client> clients_;
-  std::deque<std::shared_ptr<const void>> kept_requests_;
+  std::deque<Kept<sim::ledger::Entry>> kept_requests_;
 };
 
 }  // namespace hawser::fuzz

@@ -69,7 +69,7 @@ RPC_BELOW = {
     "rpc/server": ["buffer", "channel", "method_table", "options", "server_extension", "service", "shared_memory", "stats"],
     "rpc/services": ["call", "channel", "method_table", "options", "server_context", "server_extension"],
     "rpc/client": ["metadata", "method", "options", "service", "status", "trace"],
-    "rpc/serving": ["metadata", "method_table", "options", "server_context", "status", "trace"],
+    "rpc/serving": ["kept", "metadata", "method_table", "options", "server_context", "status", "trace"],
     "rpc/wire": ["interceptor", "metadata", "method", "options", "status", "trace"],
 }
 

@@ -29,7 +29,8 @@ class Gateway final : public ProbeServiceImpl {
               probe::Probe::EchoResults::Builder reply) {
     ServerContext& context = call.context();
     auto echo = probe::ProbeStub(backend).Echo(CallOptions::For(context));
-    capnp::Orphan<capnp::Data> to_backend = echo.Attach(request.getData(), context.KeepRequest());
+    const KeptBytes kept = context.KeepBytes(request.getData());
+    capnp::Orphan<capnp::Data> to_backend = echo.Attach(kept.bytes, kept.owner);
     request_copied = to_backend.getReader().begin() != request.getData().begin();
     echo.request().adoptData(std::move(to_backend));
     auto answer = co_await echo.Send();

@@ -1,7 +1,8 @@
 // What a handler keeps of its requests takes little more than its bytes, of registered memory as of the
 // process's.
 
-#include <stdio.h>
+#include "tests/rpc/kept_memory.h"
+
 #include <string.h>
 
 #include <algorithm>
@@ -26,23 +27,6 @@
 namespace hawser {
 namespace {
 
-// The sanitizer's own memory counts, too.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsResident = false;
-#elif defined(__has_feature)  // clang's way to say so.
-constexpr bool kCountsResident = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
-#else
-constexpr bool kCountsResident = true;
-#endif
-
-uint64_t ResidentBytes() {
-  FILE* const statm = fopen("/proc/self/statm", "re");
-  unsigned long all = 0, resident = 0;
-  EXPECT_EQ(fscanf(statm, "%lu %lu", &all, &resident), 2);
-  fclose(statm);
-  return resident * 4096;
-}
-
 // A large page, a power of two, has 4 KiB for what came with it.
 uint64_t MostFor(uint64_t bytes) {
   return bytes >= (512 << 10) && std::has_single_bit(bytes) ? bytes + 4096 : bytes + bytes / 4 + 512;
@@ -62,22 +46,6 @@ class Keeper : public ProbeServiceImpl {
   absl::Mutex mutex;
   bool keeps = true, returns = false;
   std::vector<KeptBytes> kept;
-};
-
-// A server with one service, and a channel to it; null if something failed.
-struct Served {
-  explicit Served(Service& service) {
-    EXPECT_THAT(server.AddService(&service), IsOk());
-    const absl::StatusOr<std::string> uri = server.Listen(TestUri());
-    EXPECT_THAT(uri.status(), IsOk());
-    if (!uri.ok()) return;
-    absl::StatusOr<std::shared_ptr<Channel>> connected = Channel::Connect(*uri);
-    EXPECT_THAT(connected.status(), IsOk());
-    if (connected.ok()) channel = *std::move(connected);
-  }
-
-  Server server;
-  std::shared_ptr<Channel> channel;
 };
 
 class KeptMemoryTest : public ::testing::Test {
@@ -295,129 +263,25 @@ TEST_F(KeptMemoryTest, WhatIsKeptIsSentFromThereWhateverItsSize) {
   }
 }
 
-// The receive buffer, which has the root of the request and its metadata, returns to the pool before the
-// handler runs.
-TEST(KeptRequestTest, AllOfALargeRequestIsInOneBuffer) {
-  struct Service : ProbeServiceImpl {
-    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
-                      probe::Probe::EchoResults::Builder reply) override {
-      EXPECT_LE(context.request_memory_bytes(), MostFor(request.getData().size()));
-      EXPECT_EQ(context.metadata().Get("key"), "value");
-      data = request.getData();
-      kept = context.KeepRequest();
-      reply.setData(request.getData());
-      return absl::OkStatus();
+// So nothing points to memory that it does not own.
+TEST_F(KeptMemoryTest, WhatWasMovedFromHasNoBytes) {
+  for (const uint32_t size : {100, 2000, 5000}) {
+    keeper_.kept.clear();
+    ASSERT_THAT(SendBuilt(size), IsOk());
+    KeptBytes first = std::move(keeper_.kept[0]);
+    const KeptBytes shared = first;
+    KeptBytes second(std::move(first));
+    EXPECT_EQ(second.bytes.begin(), shared.bytes.begin());
+    EXPECT_EQ(second.owner, shared.owner);
+    EXPECT_EQ(second.memory_bytes, shared.memory_bytes);
+    KeptBytes third;
+    third = std::move(second);
+    EXPECT_EQ(third.bytes.begin(), shared.bytes.begin());
+    for (const KeptBytes* moved : {&first, &second}) {
+      EXPECT_EQ(moved->bytes.size(), 0u);
+      EXPECT_EQ(moved->owner, nullptr);
+      EXPECT_EQ(moved->memory_bytes, 0u);
     }
-    capnp::Data::Reader data;
-    std::shared_ptr<const void> kept;
-  } service;
-  const Served served(service);
-  ASSERT_NE(served.channel, nullptr);
-  for (size_t size : {4 << 10, 64 << 10, 1 << 20}) {
-    const Metadata metadata = {{"key", "value"}};
-    auto call = probe::ProbeStub(served.channel).Echo({.metadata = &metadata});
-    memset(call.request().initData(static_cast<uint32_t>(size)).begin(), 'x', size);
-    auto reply = call.Send().Wait();
-    ASSERT_THAT(reply, IsOk());
-    EXPECT_EQ((*reply)->getData().size(), size);
-    ASSERT_EQ(service.data.size(), size);
-    EXPECT_TRUE(
-        std::all_of(service.data.begin(), service.data.end(), [](uint8_t byte) { return byte == 'x'; }));
-  }
-}
-
-// The Readers that a handler has stay where they are, so a request that fits a receive buffer keeps that. Its
-// values take what they need if they are kept one by one.
-TEST(KeptRequestTest, ARequestIsKeptWhereItWasReceivedAndAValueOfItInItsSize) {
-  constexpr uint64_t kReceiveBuffer = 4096;
-  struct Service : ProbeServiceImpl {
-    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
-                      probe::Probe::EchoResults::Builder) override {
-      data = request.getData();
-      value = context.KeepBytes(data);
-      request_bytes = context.request_memory_bytes();
-      kept = context.KeepRequest();
-      is_in_place = request.getData().begin() == data.begin();
-      return absl::OkStatus();
-    }
-    capnp::Data::Reader data;
-    KeptBytes value;
-    uint64_t request_bytes = 0;
-    std::shared_ptr<const void> kept;
-    bool is_in_place = false;
-  } service;
-  const Served served(service);
-  ASSERT_NE(served.channel, nullptr);
-  const auto all_are = [](capnp::Data::Reader bytes, uint8_t expected) {
-    return std::all_of(bytes.begin(), bytes.end(), [expected](uint8_t byte) { return byte == expected; });
-  };
-  ASSERT_THAT(probe::ProbeStub(served.channel).Echo().Send().Wait(), IsOk());
-  uint8_t fill = 0;
-  for (const auto& [size, request_bytes_max] : {std::pair<uint32_t, uint64_t>{300, 2048},
-                                                {512, kReceiveBuffer},
-                                                {1024, kReceiveBuffer},
-                                                {1500, kReceiveBuffer},
-                                                {2800, kReceiveBuffer},
-                                                {4096, MostFor(4096)}}) {
-    auto call = probe::ProbeStub(served.channel).Echo();
-    memset(call.request().initData(size).begin(), ++fill, size);
-    ASSERT_THAT(call.Send().Wait(), IsOk());
-    EXPECT_LE(service.request_bytes, request_bytes_max) << size;
-    EXPECT_LE(service.value.memory_bytes, MostFor(size)) << size;
-    EXPECT_TRUE(service.is_in_place) << size;
-    // Other requests of that size take other memory.
-    const std::shared_ptr<const void> kept = std::move(service.kept);
-    const KeptBytes value = std::move(service.value);
-    const capnp::Data::Reader data = service.data;
-    for (int i = 0; i < 3; ++i) {
-      auto other = probe::ProbeStub(served.channel).Echo();
-      memset(other.request().initData(size).begin(), 0xff, size);
-      ASSERT_THAT(other.Send().Wait(), IsOk());
-    }
-    ASSERT_EQ(data.size(), size);
-    EXPECT_TRUE(all_are(data, fill)) << size;
-    EXPECT_TRUE(all_are(value.bytes, fill)) << size;
-  }
-}
-
-// A program that counts what it keeps, as ServerContext and Reply say, meets its limit with small messages,
-// too.
-TEST(KeptRequestTest, SmallRequestsAndRepliesCountAsWhatTheyTake) {
-  constexpr uint64_t kLimitBytes = 8 << 20, kSlack = 3 << 20;
-  struct Service : ProbeServiceImpl {
-    absl::Status Echo(ServerContext& context, probe::Probe::EchoParams::Reader request,
-                      probe::Probe::EchoResults::Builder reply) override {
-      const uint64_t bytes = context.request_memory_bytes();
-      absl::MutexLock lock(&mutex);
-      if (kept_bytes + bytes > kLimitBytes) return absl::ResourceExhaustedError("the limit of the test");
-      kept_bytes += bytes;
-      kept.push_back(context.KeepRequest());
-      reply.setData(request.getData());
-      return absl::OkStatus();
-    }
-    absl::Mutex mutex;
-    uint64_t kept_bytes = 0;
-    std::vector<std::shared_ptr<const void>> kept;
-  } service;
-  const Served served(service);
-  ASSERT_NE(served.channel, nullptr);
-  const uint64_t resident_before = ResidentBytes();
-  uint64_t replies_bytes = 0;
-  std::vector<std::shared_ptr<const void>> replies;
-  absl::Status status;
-  while (status.ok() && replies.size() < kLimitBytes / 64) {
-    auto call = probe::ProbeStub(served.channel).Echo();
-    memset(call.request().initData(64).begin(), 'x', 64);
-    auto reply = call.Send().Wait();
-    status = reply.status();
-    if (!status.ok()) break;
-    replies_bytes += reply->memory_bytes();
-    replies.push_back(std::move(*reply).Keep());
-  }
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_GE(replies_bytes, replies.size() * 64);
-  if (kCountsResident) {
-    EXPECT_LE(ResidentBytes(), resident_before + service.kept_bytes + replies_bytes + kSlack);
   }
 }
 

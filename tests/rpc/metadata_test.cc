@@ -268,21 +268,6 @@ TEST(MetadataTest, OfAFurtherCallStaysWithItsCaller) {
   EXPECT_TRUE(MetadataOf(status).empty());
 }
 
-TEST(MetadataTest, IsInTheMemoryThatAHandlerKeeps) {
-  TestServer server;
-  std::shared_ptr<const void> kept;
-  MetadataView view;
-  server.probe.on_act = [&](ServerContext& context, uint64_t) {
-    kept = context.KeepRequest();
-    view = context.metadata();
-    EXPECT_EQ(Pairs(context.metadata()), Pairs(view));
-    return absl::OkStatus();
-  };
-  const Metadata metadata = {{"tenant", "blue"}};
-  EXPECT_THAT(SendAct(server.Connect(), 1, {.metadata = &metadata}).Wait(), IsOk());
-  EXPECT_THAT(Pairs(view), ElementsAre(Pair("tenant", "blue")));
-}
-
 TEST(MetadataTest, ADeferredCallReadsItAndAnswersWithIt) {
   TestServer server;
   server.probe.on_act = server.held.Handler();

@@ -204,6 +204,21 @@ TEST_F(MisuseDeathTest, ACallIsDeferredOnce) {
   EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
 }
 
+TEST_F(MisuseDeathTest, BytesThatAreNowhereAreNotSentOrKept) {
+  const capnp::Data::Reader nowhere(static_cast<const uint8_t*>(nullptr), 5), none;
+  auto call = probe::ProbeStub(channel_).Act();
+  EXPECT_DEATH(call.Attach(nowhere, nullptr), "Attach\\(\\) of 5 bytes at a null pointer");
+  EXPECT_EQ(call.Attach(none, nullptr).getReader().size(), 0u);
+  server_.probe.on_act = [&](ServerContext& context, uint64_t) {
+    EXPECT_DEATH(context.Attach(nowhere, nullptr), "Attach\\(\\) of 5 bytes at a null pointer");
+    EXPECT_DEATH(context.KeepBytes(nowhere), "KeepBytes\\(\\) of 5 bytes at a null pointer");
+    EXPECT_EQ(context.Attach(none, nullptr).getReader().size(), 0u);
+    EXPECT_EQ(context.KeepBytes(none).owner, nullptr);
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(call.Send().Wait(), IsOk());
+}
+
 TEST_F(MisuseDeathTest, AServerIsNotAskedForItsSnapshotOnItsPoller) {
   server_.probe.on_act = [this](ServerContext&, uint64_t) {
     capnp::MallocMessageBuilder message;

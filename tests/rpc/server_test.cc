@@ -472,40 +472,19 @@ TEST(ServerTest, ADeferredCallThatIsDroppedEarlyAnswersOnceItsHandlerHasReturned
   EXPECT_THAT(SendAct(channel, 1).Wait().status(), HasCode(absl::StatusCode::kAborted));
 }
 
-TEST(ServerTest, AKeptRequestStaysReadable) {
-  TestServer server;
-  std::shared_ptr<const void> kept;
-  const probe::Probe::ActParams::Reader* reader = nullptr;
-  std::optional<probe::Probe::ActParams::Reader> request;
-  server.probe.on_act = [&](ServerContext& context, uint64_t) {
-    kept = context.KeepRequest();
-    EXPECT_EQ(context.KeepRequest(), kept);
-    request = context.request<probe::Probe::ActParams>();
-    reader = &*request;
-    return absl::OkStatus();
-  };
-  auto channel = server.Connect();
-  EXPECT_THAT(SendAct(channel, 12345).Wait(), IsOk());
-  channel.reset();
-  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
-  EXPECT_EQ(reader->getNumber(), 12345u);
-  kept.reset();
-}
-
 // The calls of one connection take turns on one object.
 TEST(ServerTest, EachCallKeepsItsOwnRequest) {
   TestServer server;
-  std::vector<std::shared_ptr<const void>> kept;
+  std::vector<Kept<probe::Probe::ActParams>> kept;
   server.probe.on_act = [&](ServerContext& context, uint64_t number) {
-    if (number != 2) kept.push_back(context.KeepRequest());
+    if (number != 2) kept.push_back(context.Keep(context.request<probe::Probe::ActParams>()));
     return absl::OkStatus();
   };
   const auto channel = server.Connect();
   for (const uint64_t number : {1, 2, 3}) EXPECT_THAT(SendAct(channel, number).Wait(), IsOk());
   ASSERT_EQ(kept.size(), 2u);
-  EXPECT_NE(kept[0], nullptr);
-  EXPECT_NE(kept[1], nullptr);
-  EXPECT_NE(kept[0], kept[1]);
+  EXPECT_EQ(kept[0]->getNumber(), 1u);
+  EXPECT_EQ(kept[1]->getNumber(), 3u);
 }
 
 // ---- The end

@@ -158,6 +158,8 @@ capnp::Orphan<capnp::Data> OutgoingMessage::Attach(capnp::Data::Reader bytes,
   const bool aligned = reinterpret_cast<uintptr_t>(bytes.begin()) % sizeof(capnp::word) == 0;
   if (bytes.size() == 0 || !aligned || pool_->buffers().FindRegion(bytes.begin(), padded) == 0 ||
       !std::all_of(bytes.end(), bytes.begin() + padded, [](uint8_t byte) { return byte == 0; })) {
+    HAWSER_CHECK(bytes.begin() != nullptr || bytes.size() == 0, "Attach() of ", bytes.size(),
+                 " bytes at a null pointer");
     return builder().getOrphanage().newOrphanCopy(bytes);
   }
   attached_.push_back({std::move(owner), padded});
@@ -286,13 +288,16 @@ void IncomingMessage::SetSink(Lease sink) {
 
 void IncomingMessage::DropMore() {
   sink_ = Lease();
-  shared_sink_.reset();
+  shared_.reset();
   has_ = 0;
 }
 
-std::shared_ptr<const Lease> IncomingMessage::ShareSink() {
-  if (shared_sink_ == nullptr) shared_sink_ = std::make_shared<const Lease>(std::move(sink_));
-  return shared_sink_;
+std::shared_ptr<const Lease> IncomingMessage::ShareMemory() {
+  if (Lease& memory = has_sink() ? sink_ : buffer_; shared_ == nullptr && memory) {
+    shared_ = std::make_shared<const Lease>(std::move(memory));
+    has_ |= kShared;
+  }
+  return shared_;
 }
 
 [[gnu::always_inline]] inline kj::ArrayPtr<const capnp::word> IncomingMessage::OnlySegment() const {

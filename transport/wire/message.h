@@ -238,6 +238,7 @@ class IncomingMessage {
 
   absl::Span<const uint8_t> envelope() const { return envelope_; }
   uint64_t body_bytes() const { return body_bytes_; }
+  size_t segments() const { return segments_.size(); }
   // Empty: there are fewer, or it is.
   absl::Span<const uint8_t> segment(size_t number) const {
     if (number >= segments_.size()) return {};
@@ -273,7 +274,7 @@ class IncomingMessage {
     envelope_ = envelope;
     AddSegment(segment, segment_bytes);
   }
-  // The SEND, from SetReceived() until SetSink(). Otherwise empty.
+  // The SEND, from SetReceived() until SetSink() or ShareMemory(). Otherwise empty.
   absl::Span<const uint8_t> received() const {
     if (!buffer_) return {};
     return {buffer_.data(), length_bytes_};
@@ -313,13 +314,19 @@ class IncomingMessage {
     if (!has_sink()) return {};
     return {sink().data(), sink().size_bytes()};
   }
-  const Lease& sink() const { return shared_sink_ != nullptr ? *shared_sink_ : sink_; }
-  // Shared ownership of the sink, which is not empty. It may outlive the message.
-  std::shared_ptr<const Lease> ShareSink();
-  // The memory that it keeps from others: the receive buffer or the sink, by capacity, or, if it was copied,
-  // this object, which is on the heap.
+  const Lease& sink() const { return shared_ != nullptr ? *shared_ : sink_; }
+  // Shared ownership of the memory that all segments are in: the sink or, without one, the receive buffer. It
+  // may outlive the message. Null: the message was copied into this object.
+  std::shared_ptr<const Lease> ShareMemory();
+  // That memory, by capacity. 0: there is none.
+  uint64_t shareable_bytes() const {
+    if ((has_ & (kSink | kShared)) != 0) return sink().size_bytes();
+    return buffer_ ? buffer_.size_bytes() : 0;
+  }
+  // The memory that it keeps from others: the same or, if it was copied, this object, which is on the heap.
   uint64_t memory_bytes() const {
-    return has_sink() ? sink().size_bytes() : buffer_ ? buffer_.size_bytes() : sizeof(IncomingMessage);
+    const uint64_t shareable = shareable_bytes();
+    return shareable != 0 ? shareable : sizeof(IncomingMessage);
   }
 
  private:
@@ -346,11 +353,11 @@ class IncomingMessage {
   Lease buffer_;
   uint32_t length_bytes_ = 0;
   // What few messages have, behind one test.
-  static constexpr uint8_t kSink = 1, kLanding = 2;
+  static constexpr uint8_t kSink = 1, kLanding = 2, kShared = 4;
   uint8_t has_ = 0;
-  Lease sink_;  // kSink. Or:
-  std::shared_ptr<const Lease> shared_sink_;
-  Landing landing_;  // kLanding.
+  Lease sink_;                           // kSink, without kShared.
+  std::shared_ptr<const Lease> shared_;  // kShared: the sink or, without kSink, the receive buffer.
+  Landing landing_;                      // kLanding.
   uint64_t landed_bytes_ = 0;
   absl::Span<const uint8_t> envelope_;
   uint8_t kept_envelope_[kEnvelopeMax];  // Where a message with a sink keeps it.

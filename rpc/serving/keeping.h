@@ -1,0 +1,28 @@
+#ifndef HAWSER_RPC_SERVING_KEEPING_H_
+#define HAWSER_RPC_SERVING_KEEPING_H_
+
+#include <capnp/any.h>
+#include <capnp/blob.h>
+#include <capnp/message.h>
+
+#include "hawser/rpc/kept.h"
+#include "hawser/transport/memory/buffer_pool.h"
+#include "hawser/transport/wire/message.h"
+
+// What a handler keeps of its request: in place if the memory of the request holds little else, otherwise in
+// a copy. ServerContext documents both.
+// Thread:   the one that has the request.
+namespace hawser::internal {
+
+// `pool`: what copies are from, and what `request` was received into.
+KeptBytes KeepBytes(transport::IncomingMessage& request, transport::BufferPool& pool,
+                    capnp::Data::Reader bytes);
+
+// `value` is what a Reader of `request` leads to. Of another struct a copy is kept. `limits`: those of that
+// Reader.
+KeptStruct KeepStruct(transport::IncomingMessage& request, transport::BufferPool& pool,
+                      const capnp::ReaderOptions& limits, capnp::AnyStruct::Reader value);
+
+}  // namespace hawser::internal
+
+#endif  // HAWSER_RPC_SERVING_KEEPING_H_
