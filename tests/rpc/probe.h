@@ -182,6 +182,12 @@ inline PendingCall<probe::Probe::ActResults> SendAct(const std::shared_ptr<Chann
   return call.Send();
 }
 
+inline absl::Status CallAt(const std::string& uri) {
+  absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Connect(uri);
+  if (!channel.ok()) return channel.status();
+  return SendAct(*channel, 1).Wait().status();
+}
+
 inline PendingCall<probe::Probe::ActAgainResults> SendActAgain(
     const std::shared_ptr<Channel>& channel, uint64_t number,
     const CallOptions& options = CallOptions::kNone) {
