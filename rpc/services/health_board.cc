@@ -21,8 +21,11 @@ constexpr size_t kLooksMax = 64;
 
 // A client whose handler takes longer is notified again.
 constexpr absl::Duration kNotifyTimeout = absl::Seconds(10);
-// The time between attempts to notify clients that could not be notified.
+// The time between attempts to notify a client that could not be notified.
 constexpr absl::Duration kNotifyAgainAfter = absl::Seconds(1);
+// Between those of HealthBoard::kAgainAtOnce clients and of the next ones: all watches that there may be have
+// their attempt in that second.
+constexpr absl::Duration kNextAfter = absl::Microseconds(1'000'000 * HealthBoard::kAgainAtOnce / kWatchesMax);
 // How long Close() waits for watchers that are stopped, or far away.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(500);
 
@@ -90,29 +93,42 @@ void HealthBoard::Close(absl::Time deadline) {
     absl::MutexLock lock(&mutex_);
     environment_.Await(
         mutex_, notified_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return notifying_ == 0; }, deadline);
-    closing_.SignalAll();
+    failed_or_closed_.SignalAll();
     again = std::move(again_);
   }
   if (again.joinable()) again.join();
 }
 
 void HealthBoard::NotifyAgain() {
+  absl::Time next = absl::InfinitePast();
   while (true) {
     Watches due;
     {
       absl::MutexLock lock(&mutex_);
+      const bool none = failed_.empty();
+      environment_.Await(
+          mutex_, failed_or_closed_,
+          [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_ || (none && !failed_.empty()); },
+          none ? absl::InfiniteFuture() : std::max(next, failed_.front().again));
       if (closed_) return;
-      closing_.WaitWithTimeout(&mutex_, kNotifyAgainAfter);
-      if (closed_) return;
-      DropGone();
-      for (auto& [channel, client] : clients_) {
-        for (const std::shared_ptr<Watched>& watch : client.watches) {
-          if (std::exchange(watch->failed, false) && MarkDue(*watch)) due.push_back(watch);
-        }
-      }
+      due = DueAgain();
+      if (!due.empty()) next = environment_.Now() + kNextAfter;
     }
     Notify(due);
   }
+}
+
+HealthBoard::Watches HealthBoard::DueAgain() {
+  Watches due;
+  const absl::Time now = environment_.Now();
+  while (!failed_.empty() && failed_.front().again <= now && due.size() < kAgainAtOnce) {
+    const std::shared_ptr<Watched> watch = failed_.front().watch.lock();
+    failed_.pop_front();
+    if (watch == nullptr) continue;  // Its client is gone.
+    watch->failed = false;
+    if (MarkDue(*watch)) due.push_back(watch);
+  }
+  return due;
 }
 
 HealthBoard::Status HealthBoard::StatusOf(absl::string_view service) const {
@@ -245,11 +261,14 @@ void HealthBoard::OnNotified(const std::shared_ptr<Watched>& watch, const absl::
       Drop(watch);
     } else {
       watch->was_notified = false;
-      watch->failed = true;
       if (!closed_ && !again_.joinable()) {
-        // Without a thread the client is notified at the next change.
         absl::StatusOr<std::thread> thread = StartThread("hawser-health", [this] { NotifyAgain(); });
         if (thread.ok()) again_ = *std::move(thread);
+      }
+      // Without a thread the client is notified at the next change.
+      if (again_.joinable() && !std::exchange(watch->failed, true)) {
+        failed_.push_back({watch, environment_.Now() + kNotifyAgainAfter});
+        failed_or_closed_.SignalAll();
       }
     }
   }

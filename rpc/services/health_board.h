@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,7 +29,8 @@ namespace hawser::internal {
 //
 // Each watch has at most one call to its client under way. The board sends what changes meanwhile once that
 // call has ended, so a slow client holds nothing but its watches. If a call fails, the board notifies that
-// client again after a second, for as long as its connection lives.
+// client again after a second, for as long as its connection lives. Of many whose calls fail it notifies
+// kAgainAtOnce at a time, so that the pollers have turns for other calls in between.
 // Thread:   any. A thread of its own notifies again, from the first failure on until Close().
 // Lifetime: shared by its server and the calls to watchers.
 class HealthBoard final : public ServerExtension,
@@ -53,6 +55,9 @@ class HealthBoard final : public ServerExtension,
   // second at most.
   void Close(absl::Time deadline) override;
 
+  // Some 0.1 ms of a poller to start.
+  static constexpr size_t kAgainAtOnce = 64;
+
   // What Watch() does. `client`, which is to be notified, may be null: then it offers no services.
   // FailedPrecondition: it does not. ResourceExhausted: there are too many watches of it, of its host, or in
   // all.
@@ -69,7 +74,7 @@ class HealthBoard final : public ServerExtension,
     Status sent = Status::UNKNOWN;  // In the last call, if there was one.
     bool was_notified = false;
     bool is_being_notified = false;
-    bool failed = false;  // The last call: the client is notified again.
+    bool failed = false;  // A call, after which the client is yet to be notified again: it is in failed_.
   };
   // A client and its watches.
   struct Client {
@@ -78,6 +83,10 @@ class HealthBoard final : public ServerExtension,
     std::vector<std::shared_ptr<Watched>> watches;
   };
   using Watches = std::vector<std::shared_ptr<Watched>>;
+  struct Failed {
+    std::weak_ptr<Watched> watch;
+    absl::Time again;  // When the client is to be notified.
+  };
   using Clients = std::map<const Channel*, Client>;
 
   Status StatusOf(absl::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -97,6 +106,8 @@ class HealthBoard final : public ServerExtension,
   // `count` watches more of `host`, or fewer.
   void Count(const PeerHost& host, ptrdiff_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyAgain();
+  // Takes the first of failed_ that are due, kAgainAtOnce at most.
+  Watches DueAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   transport::Environment& environment_;
   mutable absl::Mutex mutex_;
@@ -108,8 +119,9 @@ class HealthBoard final : public ServerExtension,
   size_t watches_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<PeerHost, size_t> by_host_ ABSL_GUARDED_BY(mutex_);  // Watches of each; none is 0.
   size_t notifying_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::CondVar closing_;
-  std::thread again_ ABSL_GUARDED_BY(mutex_);  // Runs NotifyAgain().
+  std::thread again_ ABSL_GUARDED_BY(mutex_);          // Runs NotifyAgain().
+  std::deque<Failed> failed_ ABSL_GUARDED_BY(mutex_);  // In the order in which they failed.
+  absl::CondVar failed_or_closed_;
 };
 
 }  // namespace hawser::internal

@@ -7,13 +7,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "hawser/health.rpc.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "tests/rpc/probe.h"
@@ -45,6 +51,72 @@ class OldWatcher final : public health::HealthWatcherService {
   }
 
   Box<std::string> asked;
+};
+
+// A watcher that fails, as often as it is asked.
+class FailingWatcher final : public health::HealthWatcherService {
+ public:
+  absl::Status Changed(ServerContext&, health::HealthWatcher::ChangedParams::Reader request,
+                       health::HealthWatcher::ChangedResults::Builder) override {
+    asked.Put(request.getService().cStr());
+    return absl::InternalError("not now");
+  }
+
+  Box<std::string> asked;
+};
+
+// Its time passes when the test says so.
+class SteppedEnvironment final : public transport::Environment {
+ public:
+  absl::Time Now() override {
+    const absl::MutexLock lock(&own_);
+    return now_;
+  }
+  bool Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
+             absl::Time deadline) override {
+    {
+      const absl::MutexLock lock(&own_);
+      ++waits_;
+      waiting_ = {&mutex, &changed, deadline};
+    }
+    while (!condition() && Now() < deadline) changed.Wait(&mutex);
+    return condition();
+  }
+
+  // Returns once a thread waits that has worked since the last Pass().
+  void UntilItWaits() {
+    EXPECT_TRUE(Eventually([this] {
+      const absl::MutexLock lock(&own_);
+      return waits_ > waits_before_;
+    }));
+  }
+  // Until the deadline of the thread that waits.
+  void Pass() {
+    Waiting waiting;
+    EXPECT_TRUE(Eventually([&] {
+      const absl::MutexLock lock(&own_);
+      waiting = waiting_;
+      if (waiting.deadline == absl::InfiniteFuture()) return false;
+      waits_before_ = waits_;
+      now_ = waiting.deadline;
+      return true;
+    }));
+    const absl::MutexLock lock(waiting.mutex);  // Then it waits, and sees the new time.
+    waiting.changed->SignalAll();
+  }
+
+ private:
+  struct Waiting {
+    absl::Mutex* mutex = nullptr;
+    absl::CondVar* changed = nullptr;
+    absl::Time deadline = absl::InfiniteFuture();
+  };
+
+  absl::Mutex own_;  // Acquired after that of the one who waits.
+  absl::Time now_ ABSL_GUARDED_BY(own_) = absl::UnixEpoch();
+  int waits_ ABSL_GUARDED_BY(own_) = 0;
+  int waits_before_ ABSL_GUARDED_BY(own_) = 0;
+  Waiting waiting_ ABSL_GUARDED_BY(own_);
 };
 
 // The clients of the board are channels that lead to a server of this process, which stands for what clients
@@ -173,6 +245,44 @@ TEST_F(HealthBoardTest, AWatchThatItsClientDoesNotKnowIsToldNothingMore) {
   board_->SetHealth("kv", false);
   EXPECT_THAT(SendAct(forgotten, 2).Wait(), Not(IsOk()));  // After what SetHealth() sent, if anything.
   EXPECT_EQ(old.asked.size(), 0u);
+}
+
+// A poller has turns for other calls between 64 of them and the next.
+TEST_F(HealthBoardTest, OfManyWhoseCallsFailAFewAtATimeAreNotifiedAgain) {
+  constexpr size_t kWatches = 3 * HealthBoard::kAgainAtOnce + 8;
+  FailingWatcher failing;
+  Server of_clients;
+  ASSERT_THAT(of_clients.AddService(&failing), IsOk());
+  const auto connected = *Channel::Connect(*of_clients.Listen("tcp://127.0.0.1:0"));
+  SteppedEnvironment environment;
+  const auto board = std::make_shared<HealthBoard>(environment);
+  const absl::Cleanup close = [&] { board->Close(environment.Now()); };
+  board->Open({});
+  // What was asked for before is answered before, since all share this connection.
+  const auto until_answered = [&] { EXPECT_THAT(SendAct(connected, 1).Wait(), Not(IsOk())); };
+  std::vector<std::shared_ptr<Channel>> clients;
+  std::map<std::string, int> asked;
+  for (size_t i = 0; i < kWatches; ++i) {
+    clients.push_back(std::make_shared<Channel>(connected->core()));
+    ASSERT_THAT(board->AddWatch(clients.back(), absl::StrCat("shard ", i)), IsOk());
+    asked[failing.asked.Take()] = 0;
+  }
+  const auto asked_least = [&] {
+    return std::min_element(asked.begin(), asked.end(),
+                            [](const auto& one, const auto& other) { return one.second < other.second; })
+        ->second;
+  };
+  while (asked_least() < 3) {
+    environment.UntilItWaits();
+    environment.Pass();
+    environment.UntilItWaits();
+    until_answered();
+    const size_t at_once = failing.asked.size();
+    ASSERT_LE(at_once, HealthBoard::kAgainAtOnce);
+    for (size_t i = 0; i < at_once; ++i) ++asked[failing.asked.Take()];
+  }
+  for (const auto& [name, times] : asked) EXPECT_LE(times, 4) << name << " is asked more often than others";
+  EXPECT_LE(environment.Now() - absl::UnixEpoch(), absl::Seconds(4)) << "each is asked after a second";
 }
 
 TEST_F(HealthBoardTest, AClientAtTheAddressOfOneThatIsGoneHasNoneOfItsWatches) {
