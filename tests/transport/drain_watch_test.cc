@@ -15,6 +15,7 @@
 #include "hawser/tests/transport/testing/hoard.h"
 #include "hawser/tests/transport/testing/hostile_stage.h"
 #include "hawser/tests/transport/testing/memory_world.h"
+#include "hawser/transport/sharing/watch_interval.h"
 
 namespace hawser::transport {
 namespace {
@@ -88,7 +89,7 @@ TEST_F(StillPeerTest, APollerThatIsHeldAgainAndAgainGivesItNoTimeWithoutEnd) {
     world.clock.Advance(kStill / 2);
     world.Settle();
   }
-  EXPECT_GE(times, 10) << "a poller that is held does give it time";
+  EXPECT_EQ(times, WatchInterval::kNotCountedMax + 2) << "a poller that is held does give it time";
   ExpectClosed(absl::StatusCode::kUnavailable, "has not READ and released 1 large responses");
 }
 
@@ -232,6 +233,40 @@ TEST_F(StillPeerTest, EachErrorThatItAcknowledgesGivesItItsTimeAgain) {
   ExpectOpen();
   EXPECT_LE(TimeToTheEnd(), kLater);
   ExpectClosed(absl::StatusCode::kUnavailable, "behind which 1 others wait");
+  world.server.fabric->KeepBackSendCompletions(false);
+}
+
+// A peer may announce another request in each slot whose error it has acknowledged.
+TEST_F(StillPeerTest, MoreErrorsThanItHasSlotsGiveItNoTime) {
+  constexpr uint32_t kSlots = 4;
+  AttackServer({.slots = kSlots, .keepalive_interval = absl::InfiniteDuration()});
+  world.server.fabric->KeepBackSendCompletions(true);
+  Drain();
+  const TableEntry entry = peer.Grant(16 * kMiB);
+  const auto announce = [&](uint16_t slot, uint32_t generation) {
+    RawMessage message = RawRequest(slot, generation);
+    message.header.entries = 1;
+    message.table = {entry};
+    const size_t before = server.bad_requests.size();
+    peer.Send(message.Encode());
+    ASSERT_TRUE(world.RunUntil([&] { return server.bad_requests.size() > before; }));
+    ++server.behind_peer;
+  };
+  announce(0, 1);
+  announce(1, 1);
+  uint32_t acknowledged = 0;
+  for (; acknowledged < 3 * kSlots; ++acknowledged) {
+    world.Pass(kStill - 10 * kStep, kStep);
+    if (observer.closings != 0) break;
+    Respond(server.bad_requests[acknowledged].first);
+    --server.behind_peer;
+    world.Pass(6 * kStep, kStep);  // The watch looks.
+    if (observer.closings != 0) break;
+    ASSERT_NO_FATAL_FAILURE(announce(acknowledged % 2, 2 + acknowledged / 2));
+  }
+  EXPECT_GE(acknowledged, kSlots);
+  EXPECT_LE(acknowledged, kSlots + 1);
+  ExpectClosed(absl::StatusCode::kUnavailable, "has not acknowledged an error");
   world.server.fabric->KeepBackSendCompletions(false);
 }
 

@@ -7,15 +7,13 @@
 #include "absl/strings/str_join.h"
 #include "hawser/transport/fabric/fabric.h"
 #include "hawser/transport/sharing/response_watch.h"
+#include "hawser/transport/sharing/watch_interval.h"
 
 namespace hawser::transport {
 namespace {
 
 // An eighth of DrainWatch::kStill: a peer is ended so much later at most.
 constexpr absl::Duration kInterval = absl::Milliseconds(250);
-// How often the time of a peer begins anew because the poller was held. Other connections may call slow
-// handlers of another server of the process without end.
-constexpr uint8_t kHeldMax = 16;
 
 }  // namespace
 
@@ -92,7 +90,8 @@ void DrainWatch::Look() {
   if (moved || !parts_.responder->waits_only_for_peer(behind_peer_)) {
     still_since_ns_ = now_ns;
     held_ = 0;
-  } else if (was_held && held_ < kHeldMax) {
+  } else if (was_held && held_ < WatchInterval::kNotCountedMax) {
+    // Not without end: other connections may call slow handlers of another server of the process.
     still_since_ns_ = now_ns;
     ++held_;
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/transport/poller/poller.h"
+#include "hawser/transport/sharing/watch_interval.h"
 
 namespace hawser::transport {
 namespace {
@@ -12,9 +13,6 @@ namespace {
 // How long the first request of a connection may stay unanswered before the first ping: see
 // Keepalive::OnTimer().
 constexpr absl::Duration kFirstAnswer = absl::Milliseconds(100);
-
-// How often a peer that owes an answer, or a READ, gets more time because this side was late.
-constexpr uint8_t kLateMax = 16;
 
 // When to ping an idle connection: at `when_ns`, or up to a 64th of the interval later. Connections share
 // these points in time, so a poller with thousands of idle connections wakes up 64 times an interval instead
@@ -100,7 +98,7 @@ void Keepalive::OnTimer() {
   if (!owes || std::exchange(late_read_ns_, read_ns) != read_ns) late_ = 0;
   const absl::Duration some_time = port_.options().keepalive_timeout / 4;
   const bool late = !timer_.is_set() && absl::Nanoseconds(now_ns - timer_.when_ns()) > some_time;
-  if (late && late_ < kLateMax) {
+  if (late && late_ < WatchInterval::kNotCountedMax) {
     ++late_;
     quiet_since_ns_ = std::max(quiet_since_ns_, now_ns - absl::ToInt64Nanoseconds(3 * some_time));
   }

@@ -19,7 +19,8 @@ namespace hawser::transport {
 // Thread: on the poller.
 class WatchInterval {
  public:
-  // An interval of a second is over after nine, if no handler holds the poller.
+  // An interval of a second is over after nine, if no handler holds the poller. Each peer that owes something
+  // gets more time as often, at most, because this side was late: see DrainWatch and Keepalive.
   static constexpr int kNotCountedMax = 16;
 
   // `timer` runs at the end of each part. The interval takes `time`, or longer.
