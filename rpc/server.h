@@ -89,11 +89,12 @@ class Server final : public internal::RuntimeSource {
   // not taken, with a large request that is refused, or with an error that it does not take while there is no
   // memory for the next; over RDMA, where a server does not see READs, it has a second more for each 16 MiB
   // of answers, 15 s at most. Such a client gets Unavailable; the log and ServerStats::stalled_in_shutdown
-  // have it. One that goes on, however slowly, keeps its connection until `deadline`. It returns later if a
-  // handler holds a poller, and handlers that were cancelled may still run then. OK: every handler ended by
-  // itself, or another thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other
-  // Shutdown() is not done by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its
-  // executor without a deadline. Listen() fails afterwards.
+  // have it. One that this side sees go on, however slowly, keeps its connection until `deadline`; what it
+  // READs again does not count, nor do more errors than it has slots. Shutdown() returns later if a handler
+  // holds a poller, and handlers that were cancelled may still run then. OK: every handler ended by itself,
+  // or another thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is
+  // not done by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor
+  // without a deadline. Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
   // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the

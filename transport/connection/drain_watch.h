@@ -61,7 +61,8 @@ class DrainWatch {
   // At the first look. READs count while no more bytes than these and what was granted since were READ.
   uint64_t read_before_bytes_ = 0;      // Ever.
   uint64_t released_before_bytes_ = 0;  // Ever.
-  // How often one may acknowledge an error: an honest peer has at most so many requests in flight.
+  // How often an error that it acknowledges still gives it time: as often as an honest peer may have requests
+  // in flight when the drain begins.
   uint32_t acknowledgements_left_;
   // At the last look.
   uint32_t behind_peer_ = 0;
