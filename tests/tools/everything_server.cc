@@ -85,7 +85,8 @@ class EverythingImpl : public hawser::everything::EverythingService {
 using hawser::health::Health;
 using hawser::health::ServingStatus;
 
-// Tells a watcher that it serves, then that it does not. Knows "known", and the server.
+// Tells a watcher that it serves, then that it does not. Knows "known", and the server; the first watch of
+// "later" gets Unavailable.
 class HealthImpl : public hawser::health::HealthService {
  public:
   absl::Status Check(hawser::ServerContext&, Health::CheckParams::Reader request,
@@ -97,8 +98,11 @@ class HealthImpl : public hawser::health::HealthService {
     reply.setStatus(ServingStatus::SERVING);
     return request.getService() == "" ? absl::OkStatus() : absl::NotFoundError("unknown");
   }
-  absl::Status Watch(hawser::ServerContext& context, Health::WatchParams::Reader,
+  absl::Status Watch(hawser::ServerContext& context, Health::WatchParams::Reader request,
                      Health::WatchResults::Builder) override {
+    if (request.getService() == "later" && !was_asked_.exchange(true)) {
+      return absl::UnavailableError("not yet");
+    }
     const auto peer = context.peer();
     if (peer == nullptr) return absl::FailedPreconditionError("the client offers no service");
     Notify(peer, ServingStatus::SERVING, [peer] { Notify(peer, ServingStatus::NOT_SERVING, [] {}); });
@@ -114,6 +118,8 @@ class HealthImpl : public hawser::health::HealthService {
       if (reply.ok()) then();
     });
   }
+
+  std::atomic<bool> was_asked_ = false;
 };
 
 // Tells of names that a terminal would obey, and of figures and times that cannot be.

@@ -59,6 +59,8 @@ check 'so is a service that is not there' is "$status-$(grep -c 'for the health 
 ask health --watch --count=2
 check 'a watch prints each change' is "$out" $'serving\nnot serving'
 check 'and has the exit status of the last' is "$status" 1
+ask health later --watch --count=1
+check 'if the server answers Unavailable it asks again' is "$status-$out-$(grep -c 'UNAVAILABLE: .* for the health of later: not yet; asking again' <<<"$err")" 0-serving-1
 ask health --watch --count=1 --json
 check 'as JSON, too' is "$status-$(field "$out" '["status"]')" 0-serving
 

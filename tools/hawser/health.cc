@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "hawser/base/json_writer.h"
 #include "hawser/health.rpc.h"
 #include "hawser/tools/hawser/commands.h"
@@ -46,6 +48,9 @@ absl::Status Explained(const absl::Status& status, const Channel& channel, absl:
                                    service.empty() ? "the server" : service, ": ", why));
 }
 
+// How soon a server that answers Unavailable is asked again.
+constexpr absl::Duration kPause = absl::Seconds(1);
+
 class HealthCommand : public Command {
  public:
   const CommandHelp& help() const override {
@@ -56,7 +61,8 @@ class HealthCommand : public Command {
         "\n"
         "With --watch it goes on: it prints a line with the present state and one at each change, until it "
         "is interrupted or --count lines are printed. If the connection is lost it says so on stderr, "
-        "connects again and watches anew. The exit status is that of the last line.\n"
+        "connects again and watches anew; if the server answers UNAVAILABLE it says that, and asks again "
+        "after a second. The exit status is that of the last line.\n"
         "\n"
         "With --json: {\"service\", \"status\"}, one a line.",
         "hawser health --target=tcp://kv1:7470\n"
@@ -125,16 +131,26 @@ class HealthCommand : public Command {
   absl::StatusOr<int> Follow(const Session& session, const std::shared_ptr<Channel>& channel,
                              HealthWatcher& watcher) {
     uint64_t connections = 0;
+    absl::Status failed;
+    absl::Time again = absl::InfiniteFuture();
     ServingStatus last = ServingStatus::UNKNOWN;
     while (left_ > 0) {
-      const HealthWatcher::News news = watcher.Wait(connections);
-      if (news.connections > connections) {
+      const HealthWatcher::News news = watcher.Wait(connections, again);
+      const bool asks_again = absl::Now() >= again && news.connections == connections;
+      if (asks_again || news.connections > connections) {
+        if (asks_again) std::cerr << "hawser health: " << ForPeople(failed) << "; asking again" << std::endl;
         connections = news.connections;
         auto call = HealthStub(channel).Watch();
         call.request().setService(service_);
         const absl::Status status = call.Send().Wait().status();
-        // Unavailable: the connection was lost again, so the channel makes another one.
-        if (!status.ok() && !absl::IsUnavailable(status)) return Explained(status, *channel, service_);
+        again = absl::InfiniteFuture();
+        if (!status.ok()) {
+          failed = Explained(status, *channel, service_);
+          // The connection was lost again, so the channel makes another one, or the server has answered so.
+          // The latter is what it is if there is no other connection after a while.
+          if (!absl::IsUnavailable(status)) return failed;
+          again = absl::Now() + kPause;
+        }
       }
       for (const ServingStatus change : news.changes) {
         if (left_ == 0) break;

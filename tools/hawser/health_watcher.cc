@@ -28,11 +28,14 @@ void HealthWatcher::OnChange(health::ServingStatus status) {
   changes_.push_back(status);
 }
 
-HealthWatcher::News HealthWatcher::Wait(uint64_t connections) {
+HealthWatcher::News HealthWatcher::Wait(uint64_t connections, absl::Time again) {
   const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !changes_.empty() || connections_ > connections;
   };
-  absl::MutexLock lock(&mutex_, absl::Condition(&news));
+  absl::MutexLock lock(&mutex_);
+  if (!mutex_.AwaitWithDeadline(absl::Condition(&news), again) && !connected_) {
+    mutex_.Await(absl::Condition(&news));
+  }
   return {connections_, std::exchange(changes_, {})};
 }
 

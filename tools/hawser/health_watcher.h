@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "hawser/health.rpc.h"
 #include "hawser/rpc/options.h"
 
@@ -34,8 +35,9 @@ class HealthWatcher : public health::HealthWatcherService {
     uint64_t connections = 0;  // Made so far. After each new one the client watches again.
     std::deque<health::ServingStatus> changes;
   };
-  // Blocks until there is a change, or a connection after the first `connections`.
-  News Wait(uint64_t connections);
+  // Blocks until there is a change, or a connection after the first `connections`; or until `again`, if there
+  // is a connection then.
+  News Wait(uint64_t connections, absl::Time again = absl::InfiniteFuture());
 
  private:
   absl::Mutex mutex_;

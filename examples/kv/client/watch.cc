@@ -12,6 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "examples/kv/client/command.h"
 #include "examples/kv/client/pages.h"
 #include "examples/kv/kv.rpc.h"
@@ -49,12 +51,16 @@ class Pushes : public WatcherService {
     uint64_t connections = 0;  // Connections made so far. After each new one the client watches again.
     std::deque<Pushed> pushes;
   };
-  // Blocks until there is a push, or a connection after the first `connections`.
-  News Wait(uint64_t connections) {
+  // Blocks until there is a push, or a connection after the first `connections`; or until `again`, if there
+  // is a connection then.
+  News Wait(uint64_t connections, absl::Time again) {
     const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return !pushes_.empty() || connections_ > connections;
     };
-    absl::MutexLock lock(&mutex_, absl::Condition(&news));
+    absl::MutexLock lock(&mutex_);
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&news), again) && !connected_) {
+      mutex_.Await(absl::Condition(&news));
+    }
     return {connections_, std::exchange(pushes_, {})};
   }
 
@@ -64,6 +70,9 @@ class Pushes : public WatcherService {
   uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Pushed> pushes_ ABSL_GUARDED_BY(mutex_);
 };
+
+// How soon a server that answers Unavailable is asked again.
+constexpr absl::Duration kPause = absl::Seconds(1);
 
 class Watch : public Command {
  public:
@@ -98,19 +107,29 @@ class Watch : public Command {
   }
 
  private:
-  // Unavailable always means here that the connection was lost again, so the channel makes another one.
+  // Unavailable means here that the connection was lost again, so the channel makes another one, or that the
+  // server has answered so. The latter is what it is if there is no other connection after a while.
   absl::Status Follow(const KeyValueStub& kv, Pushes& pushes) {
     uint64_t connections = 0;
+    absl::Status failed;
+    absl::Time again = absl::InfiniteFuture();
+    const auto goes_on = [&](const absl::Status& status) {
+      if (status.ok()) return true;
+      failed = status;
+      again = absl::Now() + kPause;
+      return absl::IsUnavailable(status);
+    };
     while (left_ > 0) {
-      Pushes::News news = pushes.Wait(connections);
-      if (news.connections > connections) {
+      Pushes::News news = pushes.Wait(connections, again);
+      const bool starts_again = absl::Now() >= again && news.connections == connections;
+      if (starts_again || news.connections > connections) {
+        if (starts_again) std::cerr << "kv watch: " << failed << "; watching again" << std::endl;
         connections = news.connections;
-        absl::Status status = Start(kv);
-        if (!status.ok() && !absl::IsUnavailable(status)) return status;
+        again = absl::InfiniteFuture();
+        if (!goes_on(Start(kv))) return failed;
       }
       for (Pushes::Pushed& pushed : news.pushes) {
-        absl::Status status = Print(kv, pushed.request);
-        if (!status.ok() && !absl::IsUnavailable(status)) return status;
+        if (!goes_on(Print(kv, pushed.request))) return failed;
         pushed.answer.Finish(pushed.request.getWatch() == watch_
                                  ? absl::OkStatus()
                                  : absl::NotFoundError("that watch has ended"));

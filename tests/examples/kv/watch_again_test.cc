@@ -1,4 +1,4 @@
-// kv watch, when the connection is lost while it lists what is there: it lists again.
+// kv watch, when the connection is lost, or the server answers Unavailable: it watches, and lists, again.
 
 #include <stdio.h>
 
@@ -35,6 +35,7 @@ class FakeKv : public UnimplementedKv {
   absl::Status Watch(hawser::ServerContext& context, KeyValue::WatchParams::Reader request,
                      KeyValue::WatchResults::Builder reply) override {
     absl::MutexLock lock(&mutex_);
+    if (refusals-- > 0) return absl::UnavailableError("not yet");
     watch_ = request.getWatch();
     const bool first = request.getHistory() == 0;
     watched_again_ |= !first;
@@ -60,6 +61,7 @@ class FakeKv : public UnimplementedKv {
   }
 
   absl::Notification first_list;
+  int refusals = 0;  // Of the watch, at first.
 
  private:
   void Push(hawser::ServerContext& context, uint64_t revision, bool lost) {
@@ -82,15 +84,35 @@ class FakeKv : public UnimplementedKv {
   bool watched_again_ = false;
 };
 
-class WatchAgainTest : public ::testing::TestWithParam<bool> {};
+class WatchAgainTest : public ::testing::TestWithParam<bool> {
+ protected:
+  // What `kv watch` prints until it has a change, and ends.
+  static std::string Watch(const std::string& uri) {
+    FILE* const watch =
+        popen(absl::StrCat("examples/kv/client/kv --target=", uri, " watch p --count=1").c_str(), "r");
+    EXPECT_NE(watch, nullptr);
+    if (watch == nullptr) return "";
+    std::string printed;
+    for (int c; (c = fgetc(watch)) != EOF;) printed.push_back(static_cast<char>(c));
+    EXPECT_EQ(pclose(watch), 0);
+    return printed;
+  }
+
+  // Two lists, of which the second one is complete. The second "lost" is behind a revision of the second
+  // watch.
+  void ExpectSecondList(const std::string& printed) {
+    const std::string lost = absl::StrCat("lost\tp\t0\t", GetParam() ? 6 : 5, "\n");
+    EXPECT_EQ(printed.substr(0, lost.size()), lost);
+    EXPECT_THAT(printed, ::testing::EndsWith("lost\tp\t0\t5\nhave\ta\t3\t4\nput\tb\t2\t9\n"));
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(Lost, WatchAgainTest, ::testing::Bool(), [](const auto& lost_in_push) {
   return lost_in_push.param ? "WhileWatching" : "WhenResuming";
 });
 
 TEST_P(WatchAgainTest, AListThatWasLostIsMadeAgainOnTheNextConnection) {
-  const bool lost_in_push = GetParam();
-  FakeKv service(lost_in_push);
+  FakeKv service(GetParam());
   hawser::Server server;
   ASSERT_THAT(server.AddService(&service), IsOk());
   const auto uri = server.Listen("tcp://127.0.0.1:0");
@@ -100,18 +122,21 @@ TEST_P(WatchAgainTest, AListThatWasLostIsMadeAgainOnTheNextConnection) {
     service.first_list.WaitForNotification();
     proxy.Cut();
   });
-  FILE* const watch =
-      popen(absl::StrCat("examples/kv/client/kv --target=", proxy.uri(), " watch p --count=1").c_str(), "r");
-  ASSERT_NE(watch, nullptr);
-  std::string printed;
-  for (int c; (c = fgetc(watch)) != EOF;) printed.push_back(static_cast<char>(c));
-  EXPECT_EQ(pclose(watch), 0);
+  const std::string printed = Watch(proxy.uri());
   if (!service.first_list.HasBeenNotified()) service.first_list.Notify();  // Else nobody ends the cutter.
   cutter.join();
-  const std::string lost = absl::StrCat("lost\tp\t0\t", lost_in_push ? 6 : 5, "\n");
-  // The second "lost" is behind a revision of the second watch.
-  EXPECT_EQ(printed.substr(0, lost.size()), lost);
-  EXPECT_THAT(printed, ::testing::EndsWith("lost\tp\t0\t5\nhave\ta\t3\t4\nput\tb\t2\t9\n"));
+  ExpectSecondList(printed);
+}
+
+// The server says so itself, and the connection stays.
+TEST_P(WatchAgainTest, WhatTheServerAnswersUnavailableToIsAskedForAgain) {
+  FakeKv service(GetParam());
+  service.refusals = 1;
+  hawser::Server server;
+  ASSERT_THAT(server.AddService(&service), IsOk());
+  const auto uri = server.Listen("tcp://127.0.0.1:0");
+  ASSERT_THAT(uri, IsOk());
+  ExpectSecondList(Watch(*uri));
 }
 
 }  // namespace
