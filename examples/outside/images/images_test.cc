@@ -293,6 +293,20 @@ TEST_F(ImagesTest, WatcherThatAnswersDeadlineExceededHearsOfAChangeOnce) {
   EXPECT_EQ(failing.Take(), Change("dot", 2));
 }
 
+// One change holds the poller for the pushes to all of them.
+TEST_F(ImagesTest, WatchersAreSixtyFourAtMost) {
+  TestWatcher watcher;
+  std::vector<ChannelPtr> channels;
+  for (int i = 0; i < 64; ++i) channels.push_back(ConnectAndWatch(watcher));
+  hawser::ChannelOptions options;
+  options.services = {&watcher};
+  const ChannelPtr other = Connect(store_uri_, std::move(options));
+  EXPECT_EQ(ImageStoreStub(other).Watch().Send().Wait().status().code(),
+            absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(PutDot("dot").ok());
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(watcher.Take(), Change("dot", 1));
+}
+
 TEST_F(ImagesTest, WatcherThatIsGoneIsForgotten) {
   TestWatcher watcher;
   ConnectAndWatch(watcher).reset();

@@ -22,7 +22,9 @@ namespace images {
 // Lifetime: owned by a shared_ptr. A callback after its end does nothing.
 class Watchers : public std::enable_shared_from_this<Watchers> {
  public:
-  static constexpr size_t kWatchersMax = 1000;
+  // A change starts all of its pushes in one turn of a poller, some 0.1 ms for so many. With more watchers,
+  // start some in each turn, as the hub of examples/kv does.
+  static constexpr size_t kWatchersMax = 64;
   static constexpr size_t kUntoldMax = 64;  // Images whose change is still to be pushed to one watcher.
 
   // From now on pushes changes to the ImageWatcher of `client`, until that channel is closed. OK if it
