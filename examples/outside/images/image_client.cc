@@ -122,10 +122,11 @@ class Connections {
     absl::MutexLock lock(&mutex_);
     if (state == hawser::ChannelState::kReady) ++made_;
   }
-  // Blocks until there were more than `seen` connections, and returns their number.
-  uint64_t WaitForMoreThan(uint64_t seen) {
+  // Blocks until there were more than `seen` connections, `at_most` so long, and returns their number.
+  uint64_t WaitForMoreThan(uint64_t seen, absl::Duration at_most) {
     const auto more = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return made_ > seen; };
-    absl::MutexLock lock(&mutex_, absl::Condition(&more));
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&more), at_most);
     return made_;
   }
 
@@ -133,6 +134,9 @@ class Connections {
   absl::Mutex mutex_;
   uint64_t made_ ABSL_GUARDED_BY(mutex_) = 0;
 };
+
+// How soon a store that answers Unavailable is asked again.
+constexpr absl::Duration kPause = absl::Seconds(1);
 
 // Watches until a permanent failure, or until a signal ends the process.
 absl::Status Watch(const std::string& uri) {
@@ -147,12 +151,16 @@ absl::Status Watch(const std::string& uri) {
       hawser::Channel::Connect(uri, std::move(options));
   if (!channel.ok()) return channel.status();
   ImageStoreStub store(*channel);
+  absl::Duration at_most = absl::InfiniteDuration();
   for (uint64_t seen = 0;;) {
-    seen = connections.WaitForMoreThan(seen);
+    seen = connections.WaitForMoreThan(seen, at_most);
     auto reply = store.Watch().Send().Wait();
+    at_most = absl::InfiniteDuration();
     if (reply.ok()) {
       std::cerr << "watching from version " << (*reply)->getVersion() << std::endl;
-    } else if (!absl::IsUnavailable(reply.status())) {  // Unavailable: lost again; the next one follows.
+    } else if (absl::IsUnavailable(reply.status())) {
+      at_most = kPause;  // Lost again, and the next one follows; or the store has answered so.
+    } else {
       return reply.status();
     }
   }
