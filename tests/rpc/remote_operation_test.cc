@@ -273,6 +273,14 @@ Detached ReadIn(RemoteMemory& remote, uint64_t offset, absl::Span<uint8_t> into,
   results.Put(status);
 }
 
+// With gcc 12 no list in braces is a part of a co_await expression.
+Detached ReadTwo(RemoteMemory& remote, uint64_t first, uint64_t second, absl::Span<uint8_t> into,
+                 Box<absl::Status>& results) {
+  auto read = remote.Read({{first, 4}, {second, 4}}, into);
+  const absl::Status status = co_await read;
+  results.Put(status);
+}
+
 TEST_F(SharedMemoryTest, ACoroutineAwaitsAnOperation) {
   const auto channel = Connect();
   RemoteMemory remote = Reach(channel);
@@ -281,6 +289,9 @@ TEST_F(SharedMemoryTest, ACoroutineAwaitsAnOperation) {
   ReadIn(remote, 0, SpanOf(bytes), results);
   EXPECT_THAT(results.Take(), IsOk());
   EXPECT_EQ(bytes, Expected(0, 8));
+  ReadTwo(remote, 64, 4096, SpanOf(bytes), results);
+  EXPECT_THAT(results.Take(), IsOk());
+  EXPECT_EQ(bytes, Expected(64, 4) + Expected(4096, 4));
   ReadIn(remote, kBytes, SpanOf(bytes), results);
   EXPECT_THAT(results.Take(), HasCode(absl::StatusCode::kOutOfRange));
 }
