@@ -1,7 +1,6 @@
 #include "hawser/rpc/otlp_trace_sink.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +31,7 @@
 #include "hawser/base/option_range.h"
 #include "hawser/base/thread.h"
 #include "hawser/base/unique_fd.h"
+#include "hawser/base/write_signals.h"
 #include "hawser/rpc/wire/tracing.h"
 #include "hawser/transport/log/log.h"
 #include "hawser/transport/uri.h"
@@ -314,18 +314,10 @@ class OtlpTraceSink::Writer {
     return std::move(json).Take();
   }
 
-  // The file may be a pipe, whose reader may end. Without this, write(2) would end the process.
-  static void IgnoreClosedPipes() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  }
-
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty() || stopping_; }
 
   void Run() {
-    IgnoreClosedPipes();
+    const WriteSignalsBlocked blocked;
     while (true) {
       std::deque<Queued> spans;
       {

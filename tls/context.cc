@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "hawser/base/fork.h"
+#include "hawser/base/steady_now.h"
 #include "hawser/tls/certificate.h"
 #include "hawser/tls/handshake_terms.h"
 #include "hawser/tls/server_name.h"
@@ -61,7 +62,7 @@ absl::Status Context::Start() {
   MutexLock lock(mutex_);
   stamps_ = stamps;
   current_ = *std::move(loaded);
-  next_look_ = absl::Now() + kLookInterval;
+  next_look_ = SteadyNow() + kLookInterval;
   return absl::OkStatus();
 }
 
@@ -70,7 +71,7 @@ absl::Status Context::UseForServer() {
   {
     MutexLock lock(mutex_);
     served_before = std::exchange(serves_, true);  // Refresh() does not use files that cannot serve.
-    next_look_ = absl::Now() + kLookInterval;      // Other threads do not look meanwhile.
+    next_look_ = SteadyNow() + kLookInterval;      // Other threads do not look meanwhile.
   }
   // A client may have read the files long ago.
   Refresh();
@@ -116,7 +117,7 @@ SslContextPtr Context::Current(uint64_t* generation) {
   bool is_due = false;
   {
     MutexLock lock(mutex_);
-    const absl::Time now = absl::Now();
+    const absl::Duration now = SteadyNow();
     is_due = now >= next_look_;
     // Other threads do not look meanwhile, nor wait for this one.
     if (is_due) next_look_ = now + kLookInterval;

@@ -93,7 +93,7 @@ class Context : public std::enable_shared_from_this<Context> {
   CredentialFiles::Stamps stamps_ ABSL_GUARDED_BY(mutex_);  // When the files were last read, usable or not.
   // Why the last reading failed, without the time; empty: it did not.
   std::string stale_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Duration next_look_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();  // By SteadyNow().
   TicketStore tickets_;
 };
 

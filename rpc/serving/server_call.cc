@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "hawser/base/check.h"
 #include "hawser/base/probe.h"
 #include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/exceptions.h"
@@ -30,6 +31,7 @@ class QueuedHandler {
   }
   void operator()() {
     ServerCall* const call = std::exchange(call_, nullptr);
+    HAWSER_CHECK(call != nullptr, "an executor ran a handler a second time, or one that was moved from");
     absl::Status status;
     {
       // The server's shutdown waits for this scope, not for what follows.

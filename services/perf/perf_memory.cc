@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "hawser/base/steady_now.h"
 
 namespace hawser::internal {
 namespace {
@@ -28,7 +28,7 @@ absl::Status PerfMemory::Share(ServerContext& context, uint8_t wanted,
     if (closed_) return NoMoreMemory();
     Shared& shared = by_access_[access];
     if (shared.memory == nullptr) {
-      if (absl::Now() < shared.refused_until) return shared.refusal;
+      if (SteadyNow() < shared.refused_until) return shared.refusal;
       shared.waiting.emplace_back(context.Defer(), reply);
       return absl::OkStatus();
     }
@@ -71,7 +71,7 @@ void PerfMemory::MakeNext() {
     shared.memory = memory;
     if (!status.ok()) {
       shared.refusal = status;
-      shared.refused_until = absl::Now() + refusal_time_;
+      shared.refused_until = SteadyNow() + refusal_time_;
     }
   }
   for (Asking& each : waiting) {

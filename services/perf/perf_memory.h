@@ -47,10 +47,10 @@ class PerfMemory {
     perf::Perf::ShareResults::Builder reply;
   };
   struct Shared {
-    std::shared_ptr<const SharedMemory> memory;  // Null: it is not there yet.
-    std::vector<Asking> waiting;                 // For it. Bounded by the slots of connections.
-    absl::Status refusal;                        // Why it could not be made the last time.
-    absl::Time refused_until = absl::InfinitePast();
+    std::shared_ptr<const SharedMemory> memory;                // Null: it is not there yet.
+    std::vector<Asking> waiting;                               // For it. Bounded by the slots of connections.
+    absl::Status refusal;                                      // Why it could not be made the last time.
+    absl::Duration refused_until = -absl::InfiniteDuration();  // By SteadyNow().
   };
   using ByAccess = std::map<Access, Shared>;
 

@@ -77,6 +77,17 @@ TEST_F(MisuseDeathTest, ACallThatWasMovedFromIsNotSent) {
   EXPECT_DEATH((void)call.Send(), kSent);
 }
 
+TEST_F(MisuseDeathTest, AnExecutorRunsAHandlerOnce) {
+  const auto run_twice = [] {
+    TestServer server({.executor = [](absl::AnyInvocable<void()> handler) {
+      handler();
+      handler();
+    }});
+    SendAct(server.Connect(), 1).Wait().IgnoreError();
+  };
+  EXPECT_DEATH(run_twice(), "an executor ran a handler a second time");
+}
+
 TEST_F(MisuseDeathTest, AResultIsTakenOnce) {
   auto pending = SendAct(channel_, 1);
   EXPECT_THAT(pending.Wait(), IsOk());

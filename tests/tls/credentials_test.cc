@@ -2,10 +2,13 @@
 #include <pty.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,11 +18,23 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/steady_now.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/status_matchers.h"
 #include "hawser/tests/tls/certificates.h"
 #include "hawser/tests/tls/sessions.h"
 #include "hawser/tls/context.h"
+
+namespace {
+std::atomic<time_t> set_back_s{0};
+}
+
+// The clock of this program, which a test may set back as one sets that of a machine.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const long result = syscall(SYS_clock_gettime, clock, now);
+  if (clock == CLOCK_REALTIME) now->tv_sec -= set_back_s;
+  return static_cast<int>(result);
+}
 
 namespace hawser::tls {
 namespace {
@@ -375,6 +390,19 @@ TEST_F(ReloadTest, FilesBehindASymbolicLinkAreUsed) {
   fill("new");
   EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
   EXPECT_THAT(stale_, IsEmpty());
+}
+
+TEST_F(ReloadTest, FilesAreLookedAtThoughTheClockWasSetBack) {
+  EXPECT_THAT(NamesShown(), ElementsAre("localhost"));
+  const absl::Time before = absl::Now();
+  set_back_s = 3600;
+  // absl::Now() counts the processor's ticks, and reads the clock now and then.
+  const absl::Duration end = SteadyNow() + absl::Minutes(1);
+  while (absl::Now() >= before && SteadyNow() < end) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_LT(absl::Now(), before);
+  Renew("new", {.not_before = -absl::Hours(1)});
+  EXPECT_TRUE(Until([this] { return NamesShown() == std::vector<std::string>{"localhost", "new"}; }));
+  set_back_s = 0;
 }
 
 TEST_F(ReloadTest, BrokenFilesLeaveTheOldInUseAndAreToldOnce) {

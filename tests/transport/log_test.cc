@@ -2,6 +2,13 @@
 
 #include "hawser/transport/log/log.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,6 +24,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hawser/base/unique_fd.h"
 #include "hawser/tests/testing/child.h"
 
 namespace hawser::transport {
@@ -156,6 +164,49 @@ TEST_F(LogTest, AnyThreadMaySetTheNextSink) {
     }).join();
     EXPECT_THAT(Take(), ElementsAre(Pair(LogSeverity::kInfo, "heard")));
   }
+}
+
+// RLIMIT_FSIZE (ulimit -f) comes as a signal, which by default ends the process.
+TEST_F(LogTest, AFileThatMayNotBeLargerLosesLinesAndEndsNothing) {
+  EXPECT_TRUE(InChild([] {
+    const UniqueFd file(memfd_create("stderr", MFD_CLOEXEC));
+    const rlimit limit = {4096, 4096};
+    if (dup2(file.get(), STDERR_FILENO) != STDERR_FILENO || setrlimit(RLIMIT_FSIZE, &limit) != 0)
+      return false;
+    bool written = true;
+    for (int i = 0; i < 100 && written; ++i) written = TryLog(LogSeverity::kInfo, std::string(100, 'x'));
+    sigset_t pending;
+    return !written && sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 0;
+  }));
+}
+
+TEST_F(LogTest, APipeWhoseReaderIsGoneLosesLinesAndEndsNothing) {
+  EXPECT_TRUE(InChild([] {
+    int pipe[2];
+    if (pipe2(pipe, O_CLOEXEC) != 0 || dup2(pipe[1], STDERR_FILENO) != STDERR_FILENO) return false;
+    close(pipe[0]);
+    return !TryLog(LogSeverity::kInfo, "to nobody");
+  }));
+}
+
+// The next connection gets the number of a stderr that the program has closed.
+TEST_F(LogTest, AConnectionInThePlaceOfStderrReadsNoLog) {
+  EXPECT_TRUE(InChild([] {
+    const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    const UniqueFd peer(socket(AF_INET, SOCK_STREAM, 0));
+    if (bind(listener.get(), any, size) != 0 || listen(listener.get(), 1) != 0 ||
+        getsockname(listener.get(), any, &size) != 0 || connect(peer.get(), any, size) != 0) {
+      return false;
+    }
+    close(STDERR_FILENO);
+    char byte;
+    return accept(listener.get(), nullptr, nullptr) == STDERR_FILENO &&
+           !TryLog(LogSeverity::kInfo, "of another peer") && close(STDERR_FILENO) == 0 &&
+           recv(peer.get(), &byte, 1, 0) == 0;
+  }));
 }
 
 TEST_F(LogTest, AfterForkTheChildsLinesGoToStderr) {

@@ -1,6 +1,5 @@
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "hawser/base/steady_now.h"
 #include "hawser/base/unique_fd.h"
 #include "hawser/rpc/log.h"
 #include "hawser/tools/hawser/commands.h"
@@ -34,13 +34,6 @@ constexpr absl::Duration kIntervalMin = absl::Milliseconds(250);
 constexpr absl::Duration kRetry = absl::Seconds(1);
 // Where no terminal gives another width.
 constexpr size_t kColumns = 100;
-
-// The time of this machine from some start on. Unlike absl::Now(), it is never set.
-absl::Duration SteadyNow() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::DurationFromTimespec(now);
-}
 
 // The answer of the one call that is under way, for a thread that also waits for keys.
 class Answer {

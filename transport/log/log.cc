@@ -1,6 +1,7 @@
 #include "hawser/transport/log/log.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include "hawser/base/fork.h"
 #include "hawser/base/peer_text.h"
 #include "hawser/base/thread.h"
+#include "hawser/base/write_signals.h"
 
 namespace hawser {
 namespace transport {
@@ -38,10 +40,19 @@ constexpr std::chrono::microseconds kTurnSleep(100);
 // The most lines that wait for the sink.
 constexpr size_t kQueueMax = 256;
 
+// A program that closes its stderr gives the number to the next file that is opened: to the connection of a
+// peer, which is to read no log.
+bool IsConnection(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain != AF_UNIX;
+}
+
 // A writable pipe takes PIPE_BUF (4096) bytes without blocking (pipe(7)), which is more than a line has. Two
 // threads at once could write more, so they take turns. If one blocks for milliseconds, the others lose
 // lines.
 bool WriteToStderr(LogSeverity severity, absl::string_view text) {
+  if (IsConnection(STDERR_FILENO)) return false;
   static constinit PerProcess<std::mutex> turns;
   const std::string line =
       absl::StrCat("hawser: ", severity == LogSeverity::kError ? "error: " : "", text, "\n");
@@ -55,6 +66,7 @@ bool WriteToStderr(LogSeverity severity, absl::string_view text) {
     }
     turn.try_lock();
   }
+  const WriteSignalsBlocked blocked;
   pollfd ready = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return false;
   return write(STDERR_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size());

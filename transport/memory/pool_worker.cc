@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "absl/time/clock.h"
+#include "hawser/base/steady_now.h"
 #include "hawser/base/thread.h"
 
 namespace hawser::transport {
@@ -31,7 +32,7 @@ void PoolWorker::RequestGrowthAhead(size_t size_class) {
 Shortage PoolWorker::Request(const Wanted& wanted) {
   absl::MutexLock lock(&mutex_);
   if (const auto refused = refused_.find(wanted); refused != refused_.end()) {
-    if (absl::Now() < refused->second) return Shortage::kRefused;
+    if (SteadyNow() < refused->second) return Shortage::kRefused;
     refused_.erase(refused);
   }
   if (!Start()) return Shortage::kRefused;
@@ -72,7 +73,7 @@ void PoolWorker::Run() {
                                          : slabs_.GrowIdle(wanted.size_class, why);
       mutex_.Lock();
       wanted_.erase(wanted);
-      if (!grown && why == Shortage::kRefused) refused_[wanted] = absl::Now() + kRefusedFor;
+      if (!grown && why == Shortage::kRefused) refused_[wanted] = SteadyNow() + kRefusedFor;
       mutex_.Unlock();
       slabs_.NotifyWaiters(wanted.size_class);
       NoteIdle();  // Perhaps no waiter takes it.

@@ -81,8 +81,8 @@ class PoolWorker {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<Wanted> wanted_ ABSL_GUARDED_BY(mutex_);               // Being mapped, too.
-  std::map<Wanted, absl::Time> refused_ ABSL_GUARDED_BY(mutex_);  // Until when it is.
+  std::set<Wanted> wanted_ ABSL_GUARDED_BY(mutex_);                   // Being mapped, too.
+  std::map<Wanted, absl::Duration> refused_ ABSL_GUARDED_BY(mutex_);  // Until when, by SteadyNow().
   std::thread thread_;
 };
 
