@@ -12,6 +12,7 @@
 #include "hawser/rpc/wire/exceptions.h"
 #include "hawser/rpc/wire/message_metadata.h"
 #include "hawser/rpc/wire/no_channel.h"
+#include "hawser/transport/log/peer_log.h"
 #include "hawser/transport/runtime.h"
 
 namespace hawser {
@@ -65,6 +66,16 @@ std::string ServerContext::call_id() const { return call_->Id(); }
 namespace internal {
 absl::Status StatusOfHandlersException(const ServerContext& context) {
   return StatusOfHandlersException(context.method().name, context.peer_address(), context.call_id());
+}
+
+absl::Status StatusWithoutReturn(const ServerContext& context) {
+  const char* const method = context.method().name;
+  absl::Status status =
+      absl::InternalError(absl::StrCat("the handler of ", method, " ended without co_return"));
+  transport::PeerLog::Process().Line(LogSeverity::kError, method,
+                                     absl::StrCat(absl::string_view(status.message()), "; call ",
+                                                  context.call_id(), " of ", context.peer_address()));
+  return status;
 }
 }  // namespace internal
 

@@ -49,6 +49,8 @@ namespace internal {
 // The status for the exception that is being handled, which the handler of this call threw: see
 // InvokeHandler(). Logs its text.
 absl::Status StatusOfHandlersException(const ServerContext& context);
+// The answer of a hawser::Task that has run off its end. Logs it.
+absl::Status StatusWithoutReturn(const ServerContext& context);
 class ServerCall;  // The call behind a ServerContext: rpc/serving/server_call.h.
 }  // namespace internal
 

@@ -27,7 +27,8 @@ namespace hawser {
 
 // A handler that is a coroutine. It starts at once, may `co_await` calls, ends with `co_return` of a status,
 // and answers its call with that, whatever happens: an exception that leaves it becomes a status as in any
-// handler, and a coroutine that is destroyed unfinished answers Internal.
+// handler, and a coroutine that is destroyed unfinished answers Internal. So does one that runs off its end
+// without co_return, as gcc compiles it, though C++ promises nothing then; clang warns of it.
 //
 // One of its parameters is the DeferredCall, by value. Parameters that are references, and what a lambda
 // captures, must outlive the coroutine: pass values.
@@ -67,11 +68,17 @@ class Task::promise_type {
   Task get_return_object() { return Task(); }
   std::suspend_never initial_suspend() noexcept { return {}; }
   std::suspend_never final_suspend() noexcept {
+    if (!has_ended_ && *call_) [[unlikely]]
+      status_ = internal::StatusWithoutReturn(call_->context());
     call_->Finish(std::move(status_));
     return {};
   }
-  void return_value(absl::Status status) { status_ = std::move(status); }
+  void return_value(absl::Status status) {
+    status_ = std::move(status);
+    has_ended_ = true;
+  }
   void unhandled_exception() {
+    has_ended_ = true;
     if (*call_) {
       status_ = internal::StatusOfHandlersException(call_->context());
     } else {
@@ -86,6 +93,7 @@ class Task::promise_type {
 
   DeferredCall* call_ = nullptr;
   absl::Status status_;
+  bool has_ended_ = false;  // By co_return, or an exception. A status from the start would be allocated.
 };
 
 }  // namespace hawser
