@@ -65,7 +65,8 @@ std::string ServerContext::call_id() const { return call_->Id(); }
 
 namespace internal {
 absl::Status StatusOfHandlersException(const ServerContext& context) {
-  return StatusOfHandlersException(context.method().name, context.peer_address(), context.call_id());
+  return StatusOfHandlersException(context.method().name, context.peer_address(), context.call_id(),
+                                   context.call_->answered());
 }
 
 absl::Status StatusWithoutReturn(const ServerContext& context) {

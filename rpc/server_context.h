@@ -207,6 +207,7 @@ class ServerContext {
   friend class DeferredCall;
   friend struct CallOptions;
   friend class Sleep;
+  friend absl::Status internal::StatusOfHandlersException(const ServerContext& context);
   ServerContext(internal::ServerCall* call, const ReadLimits& limits) : call_(call), limits_(limits) {}
 
   internal::KeptStruct KeepStruct(capnp::AnyStruct::Reader value);

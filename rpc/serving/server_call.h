@@ -120,6 +120,8 @@ class ServerCall {
   }
   // Its memory is free for the error that takes its place.
   void DropReply() { context_.reply_.reset(); }
+  // By a handler that has deferred. From any thread.
+  bool answered() const { return answered_.load(std::memory_order_acquire); }
   // Its handler was not called, and will not be: the answer, an error, says why.
   bool was_refused() const { return was_refused_; }
   // nullptr: the answer has none.

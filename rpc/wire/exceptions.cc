@@ -171,8 +171,28 @@ void ReportException(absl::string_view what, absl::string_view whose) {
                    " let an exception escape; going on without it: ", absl::string_view(thrown.message())));
 }
 
-absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer,
-                                       absl::string_view id) {
+namespace {
+
+// What a handler throws after its call was answered reaches nobody but the log. With the answer the request
+// ends, so Cap'n Proto finds a message that is empty, which is no fault of the peer's.
+absl::Status ReportLateException(absl::string_view method, absl::string_view peer, absl::string_view id) {
+  const std::string which = absl::StrCat("the handler of ", method, ", call ", id, " of ", peer, ", ");
+  const std::string what =
+      IsOfAMessage()
+          ? "used its request or reply after it had been answered: they end with DeferredCall::Finish()"
+          : absl::StrCat("threw after it had been answered: ",
+                         absl::string_view(StatusOfException("the handler").message()));
+  transport::PeerLog::Process().Line(
+      LogSeverity::kError, method,
+      absl::StrCat(which, what, "; its caller has the answer, and notices nothing"));
+  return absl::InternalError(absl::StrCat("the handler of ", method, " had answered before it threw"));
+}
+
+}  // namespace
+
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer, absl::string_view id,
+                                       bool answered) {
+  if (answered) return ReportLateException(method, peer, id);
   const absl::Status thrown = StatusOfException("the handler");
   absl::Status for_peer = StatusOfExceptionForPeer(absl::StrCat("the handler of ", method));
   const std::string line = absl::StrCat("the handler of ", method, ", call ", id, " of ", peer,

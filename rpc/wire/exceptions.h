@@ -23,9 +23,10 @@ absl::Status StatusOfMalformed(const kj::Exception& exception);
 [[noreturn]] void ThrowMalformed(absl::string_view what);
 void ReportException(absl::string_view what, absl::string_view whose);
 // StatusOfExceptionForPeer() for the handler of `method`, which `peer` has called with the call `id`
-// (ServerContext::call_id()). Also logs it, with its text.
-absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer,
-                                       absl::string_view id);
+// (ServerContext::call_id()). Also logs it, with its text. `answered`: it was thrown after the call was
+// answered, so the status has no effect.
+absl::Status StatusOfHandlersException(absl::string_view method, absl::string_view peer, absl::string_view id,
+                                       bool answered);
 
 // Runs `body`, which reads a reply at a client: a kj::Exception is DataLoss; ResourceExhausted if a limit of
 // ReadLimits is met; InvalidArgument if `body` builds more than Cap'n Proto can hold.

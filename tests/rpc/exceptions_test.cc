@@ -85,6 +85,36 @@ TEST(ExceptionsTest, TheTextOfAnExceptionIsLoggedAndDoesNotCross) {
   SetLogSink(nullptr);
 }
 
+// The caller has its OK, so the line does not say that it gets an error.
+TEST(ExceptionsTest, WhatAHandlerThrowsAfterItHasAnsweredIsSaidToBeLate) {
+  Box<std::string> lines;
+  TestServer server;
+  std::function<void()> after;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    context.Defer().Finish();
+    after();
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect();
+  // Of actAgain: the log takes three lines of one method in ten seconds, and the test above writes of act.
+  SetLogSink([&](LogSeverity, absl::string_view line) {
+    if (absl::StrContains(line, "answered")) lines.Put(std::string(line));
+  });
+  after = [] { Throw(kj::Exception::Type::FAILED); };
+  EXPECT_THAT(SendActAgain(channel, 1).Wait(), IsOk());
+  EXPECT_THAT(lines.Take(), AllOf(HasSubstr("threw after it had been answered: "),
+                                  HasSubstr("its caller has the answer"), Not(HasSubstr("INTERNAL"))));
+  // What Cap'n Proto throws when it finds the end of a message too early.
+  after = [] {
+    kj::throwFatalException(
+        kj::Exception(kj::Exception::Type::FAILED, "my/capnp/service.cc", 12, kj::str("out of bounds")));
+  };
+  EXPECT_THAT(SendActAgain(channel, 1).Wait(), IsOk());
+  EXPECT_THAT(lines.Take(), AllOf(HasSubstr("used its request or reply after it had been answered"),
+                                  Not(HasSubstr("malformed"))));
+  SetLogSink(nullptr);
+}
+
 TEST(ExceptionsTest, AnythingElseIsInternal) {
   EXPECT_THAT(StatusOf([] { throw 42; }), HasCode(absl::StatusCode::kInternal));
 }
