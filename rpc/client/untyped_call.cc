@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,8 @@
 #include "hawser/rpc/wire/called_codes.h"
 #include "hawser/rpc/wire/envelope.h"
 #include "hawser/rpc/wire/misplaced_wait.h"
+#include "hawser/transport/poller/called_out.h"
+#include "hawser/transport/poller/poller.h"
 
 namespace hawser::internal {
 namespace {
@@ -32,12 +35,16 @@ transport::OutgoingMessagePtr UnsendableMessage() {
 
 // Of a thread that is on a poller.
 absl::Status WaitMisplaced(const char* method, const std::string& peer_address, Sent sent) {
-  const absl::Status why =
-      MisplacedWait("Wait()",
-                    ", on a poller's thread, where everything else on that poller, perhaps this answer, "
-                    "would wait, too; use "
-                    "Then() or co_await there, or give the server an executor (ServerOptions::executor)",
-                    absl::StrCat("calling ", method, " at ", peer_address));
+  // An executor takes the handlers of a server off its pollers, and nothing else.
+  const std::optional<transport::CalledOut::Call> in = transport::Poller::CalledOutOnThisThread();
+  const bool in_handler = !in.has_value() || in->what == &kHandler;
+  const absl::Status why = MisplacedWait(
+      "Wait()",
+      absl::StrCat(
+          ", on a poller's thread, where everything else on that poller, perhaps this answer, "
+          "would wait, too; use Then() or co_await there, or ",
+          in_handler ? "give the server an executor (ServerOptions::executor)" : "wait on another thread"),
+      absl::StrCat("calling ", method, " at ", peer_address));
   return PublicCallError(why.code(), method, why.message(), sent);
 }
 

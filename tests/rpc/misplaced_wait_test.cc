@@ -86,7 +86,8 @@ TEST_F(MisplacedWaitTest, WhatWasNotSentIsNotSaidToBe) {
     const absl::Status status = results.Take();
     EXPECT_THAT(status, HasCode(absl::StatusCode::kFailedPrecondition));
     EXPECT_FALSE(WasSent(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("use Then() or co_await there"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("use Then() or co_await there, or give the server an executor"));
     EXPECT_THAT(std::string(status.message()), EndsWith("; it was not sent"));
   }
 }
@@ -116,6 +117,8 @@ TEST_F(MisplacedWaitTest, ACallbackIsNamedToo) {
   constexpr char kRule[] =
       "Wait() was called in the callback of probe.capnp:Probe.echo, on a poller's thread";
   EXPECT_THAT(std::string(status.message()), HasSubstr(kRule));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("use Then() or co_await there, or wait on another thread"));
   EXPECT_THAT(lines_.Take(), Pair(LogSeverity::kWarning, HasSubstr(kRule)));
 }
 
