@@ -7,8 +7,9 @@ $Cxx.namespace("hawser::internal::wire");
 struct Status {
   message @0 :Text;
   details @1 :List(Detail);
-  # The method was not run, and this is the answer all the same, as when an executor is full: Hawser does not
-  # send the call again by itself, but its caller may. One that does not know this ignores it.
+  # The method was not run, and this is the answer all the same, as when an executor is full, or there is no
+  # such method: Hawser does not send the call again by itself, but its caller may. One that does not know this
+  # ignores it.
   refused @2 :Bool;
 
   struct Detail {

@@ -29,6 +29,9 @@ constexpr absl::string_view kEndings[] = {"; it was not sent", "; it was sent, s
                                           "; it may have been sent, and the server may have run it"};
 constexpr internal::Sent kAllSent[] = {internal::Sent::kNo, internal::Sent::kYes, internal::Sent::kPerhaps};
 constexpr absl::string_view kBetween = ", ";
+// Of MethodFinder::Unimplemented(): what says so has not run.
+constexpr absl::string_view kUnserved[] = {": the server implements no interface 0x", " has no method @",
+                                           ": the server implements no such method"};
 
 constexpr absl::string_view kCalling = "calling ";
 constexpr absl::string_view kAt = " at ";
@@ -71,6 +74,9 @@ KnownHere SaidIn(absl::string_view text) {
   said.doing = std::string(text.substr(0, kCalling.size() + name_bytes));
   for (const internal::Sent sent : kAllSent) {
     if (absl::EndsWith(rest, Ending(sent))) said.sent = sent;
+  }
+  for (const absl::string_view unserved : kUnserved) {
+    if (!said.sent.has_value() && absl::StrContains(rest, unserved)) said.sent = internal::Sent::kNo;
   }
   return said;
 }

@@ -22,8 +22,9 @@ namespace hawser {
 
 // Whether the server may have run a call that failed. False: it has not, so the call can be repeated whatever
 // its method does: it was not sent, or the server says that it has not called the handler, for example
-// because it shuts down, its executor has dropped the handler, the request found no memory or was too large,
-// or too many handlers run without a caller. Also true for a status that is not from a call.
+// because it shuts down, serves no such method, its executor has dropped the handler, an interceptor or
+// ServerOptions::authorize has refused the call, the request found no memory or was too large, or too many
+// handlers run without a caller. Also true for a status that is not from a call.
 bool WasSent(const absl::Status& status);
 
 namespace internal {

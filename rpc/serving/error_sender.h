@@ -38,12 +38,12 @@ class ErrorSender final : transport::MemoryQueue::Waiter {
 
   // What an error says of the handler.
   enum class Handler : uint8_t {
-    kUnsaid,   // It may have run, or no server would run it.
-    kRefused,  // It was not called; that of another server, or a later one, may be.
+    kUnsaid,   // It may have run.
+    kRefused,  // It was not called: WasSent() is false at the caller, which may call elsewhere, or later.
     kNotRun,   // It was not called, and the connection goes away: the caller may send the call again.
   };
-  // Answers the exchange `id` with `status`. `metadata`: nullptr: none, as always if the handler was not
-  // called. Left out if it cannot be sent.
+  // Answers the exchange `id` with `status`. `metadata`: nullptr: none, as always with kNotRun. Left out if
+  // it cannot be sent.
   void Send(transport::ExchangeId id, const absl::Status& status, Handler handler,
             const Metadata* metadata = nullptr);
   // Errors that have found no memory, and wait until the peer acknowledges the one that is in the reserve.

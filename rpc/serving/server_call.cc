@@ -153,7 +153,9 @@ absl::Status ServerCall::CallEnclosedHandler() {
     if (status.ok() && gate != nullptr && gate->closed()) status = closed();
   }
   if (status.ok() && serving.authorize) status = Authorize();
-  if (status.ok()) status = RunHandler();
+  // One that an interceptor, or authorize, refuses is as good as not sent: whatever its method does, it has
+  // not done.
+  status = status.ok() ? RunHandler() : Refused(std::move(status));
   if (!deferred_ && interception_.begun()) EndInterception(status);
   if (gate != nullptr) gate->Leave();
   return status;

@@ -234,9 +234,9 @@ void ServingConnection::OnRequestOf(const RequestEnvelope& envelope, transport::
 void ServingConnection::OnOtherRequest(transport::ExchangeId id, transport::IncomingMessagePtr request,
                                        int64_t deadline_ns) {
   const absl::StatusOr<RequestEnvelope> envelope = DecodeRequestEnvelope(request->envelope());
-  if (!envelope.ok()) return errors_.Send(id, envelope.status(), ErrorSender::Handler::kUnsaid);
+  if (!envelope.ok()) return errors_.Send(id, envelope.status(), ErrorSender::Handler::kRefused);
   const absl::StatusOr<MetadataView> metadata = MetadataIn(*request, envelope->metadata_segment);
-  if (!metadata.ok()) return errors_.Send(id, metadata.status(), ErrorSender::Handler::kUnsaid);
+  if (!metadata.ok()) return errors_.Send(id, metadata.status(), ErrorSender::Handler::kRefused);
   OnRequestOf(*envelope, id, std::move(request), deadline_ns, HasTraceIn(*metadata));
 }
 
@@ -246,7 +246,7 @@ void ServingConnection::RefuseDraining(transport::ExchangeId id) {
 
 void ServingConnection::RefuseUnimplemented(const RequestEnvelope& envelope, transport::ExchangeId id) {
   errors_.Send(id, MethodFinder::Unimplemented(*serving_, envelope.interface_id, envelope.ordinal),
-               ErrorSender::Handler::kUnsaid);
+               ErrorSender::Handler::kRefused);
 }
 
 bool ServingConnection::RefuseBesideAbandoned(transport::ExchangeId id) {
@@ -322,8 +322,9 @@ void ServingConnection::AnswerWithError(ServerCall& call, const absl::Status& st
   const absl::Status why =
       absl::IsCancelled(status) ? WhyCancelled(call, poller_.environment().NowNs(), status) : status;
   CountFailure(call, why.code());
-  if (call.was_refused()) return errors_.Send(call.id(), why, ErrorSender::Handler::kRefused);
-  errors_.Send(call.id(), why, ErrorSender::Handler::kUnsaid, call.metadata_to_send());
+  errors_.Send(call.id(), why,
+               call.was_refused() ? ErrorSender::Handler::kRefused : ErrorSender::Handler::kUnsaid,
+               call.metadata_to_send());
 }
 
 void ServingConnection::AnswerUnsendable(ServerCall& call, absl::StatusCode code, const absl::Status& why) {

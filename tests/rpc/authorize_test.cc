@@ -48,6 +48,7 @@ TEST(AuthorizeTest, ACallThatIsRefusedDoesNotRunAndHearsTheReason) {
   const absl::Status status = SendAct(server.Connect(), 1).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(std::string(status.message()), HasSubstr("only on Sundays"));
+  EXPECT_FALSE(WasSent(status));
   EXPECT_EQ(server.probe.runs, 0);
 }
 

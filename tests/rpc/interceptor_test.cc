@@ -231,6 +231,7 @@ TEST_F(InterceptorTest, OneThatRefusesARequestAnswersItInPlaceOfTheHandler) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kPermissionDenied));
   EXPECT_EQ(status.message(), "not you");
   EXPECT_EQ(MetadataOf(status).Get("because"), "of that");
+  EXPECT_FALSE(WasSent(status));
   EXPECT_EQ(server.probe.runs, 0);
   EXPECT_THAT(served.WaitFor(3), ElementsAre(absl::StrCat("a", kServes), absl::StrCat("b", kServes),
                                              "a ends PERMISSION_DENIED"));

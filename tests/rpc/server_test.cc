@@ -49,6 +49,7 @@ TEST(ServerTest, AnInterfaceThatIsNotServedIsNamedBesideThoseThatAre) {
   EXPECT_THAT(std::string(status.message()),
               MatchesRegex("calling probe.capnp:Unserved.call at " + server.uri +
                            ": the server implements no interface 0x[0-9a-f]{16}; it implements: "
+  EXPECT_FALSE(WasSent(status)) << "another server may have it";
                            "probe.capnp:Probe. Was the service given to AddService\\(\\)\\?"));
 }
 
@@ -63,6 +64,7 @@ TEST(ServerTest, AMethodOfANewerSchemaIsNamed) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
   EXPECT_EQ(std::string(status.message()),
             "calling probe.capnp:Probe.actAnew at " + server.uri +
+  EXPECT_FALSE(WasSent(status));
                 ": the server's probe.capnp:Probe has no method @77: the caller's schema is newer");
 }
 
@@ -78,7 +80,9 @@ TEST(ServerTest, AServerWithoutServicesSaysSo) {
 TEST(ServerTest, AHandlersOwnUnimplementedIsLeftAlone) {
   TestServer server;
   server.probe.on_act = [](ServerContext&, uint64_t) { return absl::UnimplementedError("not on Sundays"); };
-  EXPECT_EQ(CallAt(server.uri), absl::UnimplementedError("not on Sundays"));
+  const absl::Status status = CallAt(server.uri);
+  EXPECT_EQ(status, absl::UnimplementedError("not on Sundays"));
+  EXPECT_TRUE(WasSent(status)) << "it ran";
 }
 
 TEST(MethodTableTest, NamesAFewInterfacesAndCountsTheRest) {

@@ -133,6 +133,7 @@ TEST(StatusTest, ItIsPrintedWithoutADetailThatItsTextSays) {
   Server backend;
   const absl::Status unserved = SendAct(*Channel::Connect(*backend.Listen(TestUri())), 1).Wait().status();
   EXPECT_THAT(unserved, HasCode(absl::StatusCode::kUnimplemented));
+  EXPECT_FALSE(WasSent(unserved));
   TestServer held;
   held.probe.on_act = held.held.Handler();
   const absl::Status sent = SendAct(held.Connect(), 1, {.timeout = kExpires}).Wait().status();
