@@ -33,7 +33,8 @@ absl::Status MayPreferRdma(const ChannelOptions& options) {
   return transport::CheckSchemeIsSecure(transport::kPreferredScheme, options.credentials->require_encryption);
 }
 
-// The transport of a URI, as this machine alone can tell it: without a connection to the peer.
+// The transport of a URI, as the options alone tell it: without a connection to the peer, and without a look
+// at this machine, so that what works on one without RDMA does on one that has it.
 struct Unasked {
   std::string uri;
   absl::Status why_not_rdma;  // For auto://.
@@ -49,13 +50,12 @@ absl::StatusOr<Unasked> WithoutAsking(absl::string_view uri, const ChannelOption
     to->scheme = std::string(options.runtime->scheme());
     return Unasked{to->ToString(), options.runtime->CheckServes(transport::kPreferredScheme)};
   }
-  to->scheme = std::string(transport::kPreferredScheme);
   absl::Status rdma = MayPreferRdma(options);
-  if (rdma.ok()) rdma = internal::ChannelSetup::RuntimeFor(*to, options).status();
   if (rdma.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        uri, ": this machine has RDMA, and only an answer tells whether it leads to the peer, which ",
-        function, " does not wait for; use Channel::Connect(), or name tcp:// or rdma://"));
+        uri, ": only an answer of the peer tells whether RDMA leads to it, and ", function,
+        " does not wait for one, so it takes no auto://, on any machine; use Channel::Connect(), or name "
+        "tcp:// or rdma://"));
   }
   to->scheme = std::string(transport::kFallbackScheme);
   return Unasked{to->ToString(), rdma};

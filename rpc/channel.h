@@ -78,8 +78,9 @@ class Channel {
 
   // Returns at once and keeps trying: for a program that may start before its servers, or that is on a
   // poller's thread.
-  // auto: TCP with require_encryption, or where this machine has no RDMA; otherwise
-  // InvalidArgument, because only an answer shows whether RDMA leads to the peer.
+  // auto: InvalidArgument, also where this machine has no RDMA, because only an answer shows whether RDMA
+  // leads to the peer: use Connect(), or tcp:// or rdma://. But what the options settle is taken: TCP with
+  // require_encryption, or the network of ChannelOptions::runtime.
   static absl::StatusOr<std::shared_ptr<Channel>> Create(absl::string_view uri, ChannelOptions options = {});
 
   // The last owner's disconnects once the last call object is gone; at once, if services are offered. It

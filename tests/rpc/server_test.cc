@@ -49,8 +49,8 @@ TEST(ServerTest, AnInterfaceThatIsNotServedIsNamedBesideThoseThatAre) {
   EXPECT_THAT(std::string(status.message()),
               MatchesRegex("calling probe.capnp:Unserved.call at " + server.uri +
                            ": the server implements no interface 0x[0-9a-f]{16}; it implements: "
-  EXPECT_FALSE(WasSent(status)) << "another server may have it";
                            "probe.capnp:Probe. Was the service given to AddService\\(\\)\\?"));
+  EXPECT_FALSE(WasSent(status)) << "another server may have it";
 }
 
 TEST(ServerTest, AMethodOfANewerSchemaIsNamed) {
@@ -64,8 +64,8 @@ TEST(ServerTest, AMethodOfANewerSchemaIsNamed) {
   EXPECT_THAT(status, HasCode(absl::StatusCode::kUnimplemented));
   EXPECT_EQ(std::string(status.message()),
             "calling probe.capnp:Probe.actAnew at " + server.uri +
-  EXPECT_FALSE(WasSent(status));
                 ": the server's probe.capnp:Probe has no method @77: the caller's schema is newer");
+  EXPECT_FALSE(WasSent(status));
 }
 
 TEST(ServerTest, AServerWithoutServicesSaysSo) {

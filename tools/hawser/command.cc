@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hawser/base/json_writer.h"
@@ -39,6 +40,8 @@ absl::StatusOr<std::shared_ptr<Channel>> Session::Connect(ChannelOptions options
 }
 
 absl::StatusOr<std::shared_ptr<Channel>> Session::StartToConnect(ChannelOptions options) const {
+  // Only an answer tells what it stands for.
+  if (absl::StartsWith(target, "auto://")) return Connect(std::move(options));
   absl::StatusOr<ChannelOptions> all = With(std::move(options));
   if (!all.ok()) return all.status();
   return Channel::Create(target, *std::move(all));

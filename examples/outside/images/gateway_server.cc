@@ -1,4 +1,6 @@
-// gateway_server <uri> <uri of the store>    e.g. tcp://[::]:7481 tcp://localhost:7480
+// gateway_server <uri> <uri of the store>    e.g. auto://[::]:7481 tcp://localhost:7480
+//
+// The store's is tcp:// or rdma://: what auto:// stands for is known only when the store answers.
 
 #include <iostream>
 #include <optional>
@@ -15,7 +17,7 @@ absl::Status Run(const std::string& uri, const std::string& store_uri, examples:
   // before both, and constructed after both.
   std::optional<images::ScalingGateway> gateway;
   hawser::Server server;
-  // Create() does not wait, so the gateway may start before the store.
+  // Create() does not wait, so the gateway may start before the store. It takes no auto://.
   absl::StatusOr<std::shared_ptr<hawser::Channel>> store =
       hawser::Channel::Create(store_uri, {.server = &server});
   if (!store.ok()) return store.status();
@@ -29,7 +31,7 @@ absl::Status Run(const std::string& uri, const std::string& store_uri, examples:
 int main(int argc, char** argv) {
   examples::StopSignal stop;  // Made first, before there are other threads.
   if (argc != 3) {
-    std::cerr << "usage: gateway_server <uri> <uri of the store>" << std::endl;
+    std::cerr << "usage: gateway_server <uri> <uri of the store: tcp:// or rdma://>" << std::endl;
     return 2;
   }
   if (absl::Status status = Run(argv[1], argv[2], stop); !status.ok()) {
