@@ -21,6 +21,12 @@ ask call KeyValue.get '{"key": "nothing"}'
 check 'an error of the handler is exit status 1' is "$status-$(grep -c NOT_FOUND <<<"$err")" 1-1
 ask health kv.capnp:KeyValue
 check 'its health is known' is "$status-$out" 0-serving
+ask health KeyValue --json
+check 'by the end of its name, too' is "$status-$(field "$out" '["service"]')-$(field "$out" '["status"]')" 0-kv.capnp:KeyValue-serving
+ask health --watch --count=1 KeyValue
+check 'which may be watched' is "$status-$out" 0-serving
+ask health Value
+check 'and not by a part of a word' is "$status-$(grep -c 'for the health of Value: .*knows no service' <<<"$err")" 1-1
 ask ping --count=20
 check 'it answers pings' has "$out" '20 round trips to '
 verdict

@@ -10,9 +10,13 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "hawser/base/json_writer.h"
+#include "hawser/base/peer_text.h"
 #include "hawser/health.rpc.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/health_watcher.h"
+#include "hawser/tools/hawser/nearest.h"
+#include "hawser/tools/hawser/reflection.h"
+#include "hawser/tools/hawser/schemas.h"
 
 namespace hawser::tool {
 namespace {
@@ -41,7 +45,7 @@ absl::Status Explained(const absl::Status& status, const Channel& channel, absl:
         "the server has no health service. Start it with ServerOptions::health, which is on by default, or "
         "update it. It answers, though: `hawser ping` measures how fast";
   } else if (status.code() == absl::StatusCode::kNotFound) {
-    absl::StrAppend(&why, " (`hawser list` has the names, in full)");
+    absl::StrAppend(&why, " (`hawser list` has the names)");
   }
   return absl::Status(status.code(),
                       absl::StrCat("cannot ask ", channel.peer_address(), " for the health of ",
@@ -56,8 +60,9 @@ class HealthCommand : public Command {
   const CommandHelp& help() const override {
     static constexpr CommandHelp kHelp = {
         "health", "[SERVICE]", "says whether the server, or a service, serves",
-        "SERVICE is a service as `hawser list` names it, in full: kv.capnp:KeyValue. Without it, the server "
-        "as a whole. Prints serving, not serving or unknown; the exit status is 0 for serving, else 1.\n"
+        "SERVICE is a service as `hawser list` names it: kv.capnp:KeyValue. The end of the name is enough if "
+        "no other service ends with it: KeyValue. Without it, the server as a whole. Prints serving, not "
+        "serving or unknown; the exit status is 0 for serving, else 1.\n"
         "\n"
         "With --watch it goes on: it prints a line with the present state and one at each change, until it "
         "is interrupted or --count lines are printed. If the connection is lost it says so on stderr, "
@@ -66,7 +71,7 @@ class HealthCommand : public Command {
         "\n"
         "With --json: {\"service\", \"status\"}, one a line.",
         "hawser health --target=tcp://kv1:7470\n"
-        "hawser health --target=tcp://kv1:7470 kv.capnp:KeyValue\n"
+        "hawser health --target=tcp://kv1:7470 KeyValue\n"
         "hawser health --target=tcp://kv1:7470 --watch"};
     return kHelp;
   }
@@ -84,9 +89,11 @@ class HealthCommand : public Command {
     if (watch_) return Watch(session);
     const auto channel = session.Connect();
     if (!channel.ok()) return channel.status();
-    auto call = HealthStub(*channel).Check();
-    call.request().setService(service_);
-    const auto reply = call.Send().Wait();
+    auto reply = Check(*channel);
+    if (absl::IsNotFound(reply.status())) {
+      if (absl::Status found = FindService(session); !found.ok()) return found;
+      reply = Check(*channel);
+    }
     if (!reply.ok()) return Explained(reply.status(), **channel, service_);
     ServingStatus status = ServingStatus::UNKNOWN;
     const absl::Status read = reply->Read([&](auto results) { status = results.getStatus(); });
@@ -96,6 +103,33 @@ class HealthCommand : public Command {
   }
 
  private:
+  absl::StatusOr<Reply<hawser::health::Health::CheckResults>> Check(
+      const std::shared_ptr<Channel>& channel) const {
+    auto call = HealthStub(channel).Check();
+    call.request().setService(service_);
+    return call.Send().Wait();
+  }
+
+  // For a name that the server's health does not know: makes it the name of the one service that ends with
+  // it. Leaves it as it is if there is none, or the server does not list its services.
+  absl::Status FindService(const Session& session) {
+    const auto channel = session.Connect(ReflectionOptions());
+    if (!channel.ok()) return channel.status();
+    const auto services = ListServices(*channel, absl::Now() + session.timeout);
+    if (!services.ok()) return absl::OkStatus();
+    std::vector<std::string> found;
+    for (const ServiceInfo& service : *services) {
+      if (Schemas::Names(service_, service.name)) found.push_back(service.name);
+    }
+    if (found.size() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", EscapePeerText(service_),
+                                                     "\" is the end of several names: ", Listed(found),
+                                                     "; say which by more of its name"));
+    }
+    if (!found.empty()) service_ = found[0];
+    return absl::OkStatus();
+  }
+
   static void Print(bool json, absl::string_view service, ServingStatus status) {
     if (json) {
       JsonWriter line;
@@ -111,6 +145,14 @@ class HealthCommand : public Command {
   }
 
   absl::StatusOr<int> Watch(const Session& session) {
+    if (!service_.empty()) {
+      // A watch of a name that is not known begins all the same: the service may come.
+      const auto channel = session.Connect();
+      if (!channel.ok()) return channel.status();
+      if (absl::IsNotFound(Check(*channel).status())) {
+        if (absl::Status found = FindService(session); !found.ok()) return found;
+      }
+    }
     HealthWatcher watcher;  // Outlives the channel.
     ChannelOptions options;
     options.services = {&watcher};
