@@ -98,6 +98,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOn(std::shared_ptr<fabri
                                                            const RuntimeOptions& options, bool start_threads,
                                                            Environment& environment) {
   if (absl::Status in_range = CheckOptions(options); !in_range.ok()) return in_range;
+  LogLevel();  // A wrong HAWSER_LOG_LEVEL is said now, and not with the first line, which may never come.
   std::shared_ptr<Runtime> runtime(new Runtime, &Runtime::Destroy);
   runtime->environment_ = &environment;
   runtime->has_threads_ = start_threads;

@@ -123,6 +123,16 @@ TEST(RuntimeTest, ACoreThatTheProcessMayNotUseIsRefusedByNumber) {
               ::testing::HasSubstr("does not let a poller run on core 9999: this machine has no such core"));
 }
 
+// A program that logs nothing hears of it, too. In a process of its own, which has not read it yet.
+TEST(RuntimeTest, AWrongLogLevelOfTheEnvironmentIsSaidAtTheStart) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("HAWSER_LOG_LEVEL", "verbose", 1);
+  const auto create = [] { _exit(Runtime::Create(TestScheme(), {.pollers = 1}).ok() ? 0 : 1); };
+  EXPECT_EXIT(create(), testing::ExitedWithCode(0),
+              "HAWSER_LOG_LEVEL is .verbose., and not debug, info, warning or error; info is used");
+  unsetenv("HAWSER_LOG_LEVEL");
+}
+
 TEST(RuntimeTest, ASchemeWithoutAFabricIsRefusedByName) {
   const absl::Status status = Runtime::Create("pigeon").status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInvalidArgument));
