@@ -366,10 +366,9 @@ class OtlpTraceSink::Writer {
     return std::move(json).Take() + "\n";
   }
 
-  // False: not all of it was written. Then the next line begins on a line of its own.
+  // False: not all of it was written.
   bool Write(std::string line) {
     if (is_torn_) line.insert(line.begin(), '\n');
-    const absl::string_view path = options_.path;
     struct stat file = {};
     if (fstat(file_.get(), &file) == 0 && S_ISREG(file.st_mode) &&
         file.st_size + static_cast<int64_t>(line.size()) > options_.bytes_max) {
@@ -377,26 +376,40 @@ class OtlpTraceSink::Writer {
           absl::StrCat("the file has ", file.st_size, " bytes (OtlpTraceSink::Options::bytes_max)"));
       return false;
     }
+    off_t begin = -1;  // Where the line begins in the file, if that has places.
     for (absl::string_view rest = line; !rest.empty();) {
       const ssize_t n = write(file_.get(), rest.data(), rest.size());
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
         NotifyFailure(n < 0 ? DescribeErrno(errno) : "nothing was written");
-        is_torn_ = is_torn_ || rest.size() < line.size();
+        const size_t written = line.size() - rest.size();
+        if (written > 0 && !TakeBack(begin, written)) is_torn_ = true;
         return false;
       }
+      if (rest.size() == line.size()) begin = lseek(file_.get(), 0, SEEK_CUR) - n;
       rest.remove_prefix(static_cast<size_t>(n));
     }
     is_torn_ = false;
     if (std::exchange(is_failing_, false)) {
-      transport::Log(LogSeverity::kInfo, absl::StrCat("spans are written to ", path, " again"));
+      transport::Log(LogSeverity::kInfo,
+                     absl::StrCat("spans are written to ", options_.path,
+                                  " again; dropped meanwhile: ", dropped() - dropped_before_failure_));
     }
     return true;
+  }
+
+  // Makes the file end with its last whole line again, after the first `written` bytes of a line. False: it
+  // is a pipe, it must not become shorter (chattr +a), or another writer has appended to it since `begin`.
+  bool TakeBack(off_t begin, size_t written) {
+    struct stat file = {};
+    return begin >= 0 && fstat(file_.get(), &file) == 0 && S_ISREG(file.st_mode) &&
+           file.st_size == begin + static_cast<off_t>(written) && ftruncate(file_.get(), begin) == 0;
   }
 
   // Once, until a write succeeds.
   void NotifyFailure(absl::string_view why) {
     if (std::exchange(is_failing_, true)) return;
+    dropped_before_failure_ = dropped();
     transport::Log(LogSeverity::kError, absl::StrCat("spans cannot be written to ", options_.path, ": ", why,
                                                      "; they are dropped until they can"));
   }
@@ -405,8 +418,10 @@ class OtlpTraceSink::Writer {
   const std::string resource_;  // Its attributes, in JSON.
   const ForkMark fork_mark_;
   UniqueFd file_;
-  bool is_torn_ = false;     // The last line is not complete. Used by the thread.
-  bool is_failing_ = false;  // Likewise.
+  // Used by the thread.
+  bool is_torn_ = false;  // The last line is not complete, so a newline comes before the next one.
+  bool is_failing_ = false;
+  uint64_t dropped_before_failure_ = 0;
 
   mutable absl::Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);

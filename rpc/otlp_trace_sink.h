@@ -40,8 +40,13 @@ namespace hawser {
 // Lifetime: the destructor writes what is queued, and so does exit(), for 5 s at most. A process that ends by
 //           _exit() or a signal loses that: call Flush() before. A child made by fork() has no sink until it
 //           sets one.
-// Failure:  the log says once when a write fails, and when one succeeds again; a span that cannot be
-//           written, or that finds 4096 others queued, is dropped and counted.
+// Failure:  the log says once when a write fails, and when one succeeds again, with the number of spans that
+//           were dropped meanwhile; a span that cannot be written, or that finds 4096 others queued, is
+//           dropped and counted. A line that is written in part, because the disk is full, is taken back: the
+//           file ends with a whole line. Where that cannot be, because it is a pipe, may only be appended to
+//           (chattr +a), or has another writer, the next line begins with a newline, so that readers can skip
+//           what was written of the other: its rest is not kept, since a pipe's next reader has not seen
+//           where it began.
 class OtlpTraceSink final : public TraceSink {
  public:
   struct Options {
@@ -69,6 +74,7 @@ class OtlpTraceSink final : public TraceSink {
 
   // Returns once everything that was queued before is written, or dropped. In a child after fork(): at once.
   void Flush();
+  // Spans that were not written, since Open(). A program that has metrics can add it: guide.md, "Traces".
   uint64_t dropped() const;
 
  private:

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -20,6 +22,17 @@ absl::Status TraceTo(const std::string& path) {
   if (!sink.ok()) return sink.status();
   return hawser::SetTraceSink(*sink, {.sample_rate = 0.01});
   // end of snippet
+}
+
+hawser::ServerOptions CountingLosses(const std::shared_ptr<hawser::OtlpTraceSink>& sink) {
+  hawser::ServerOptions options;
+  // snippet: trace_losses
+  options.metrics = [sink] {
+    return absl::StrCat("# TYPE pages_spans_dropped_total counter\npages_spans_dropped_total ",
+                        sink->dropped(), "\n");
+  };
+  // end of snippet
+  return options;
 }
 
 class Logging : public PlainPages {
@@ -77,6 +90,18 @@ TEST(TracesTest, AHandlerKnowsItsTraceAndTheSpansAreInTheFile) {
            absl::StrContains(text.str(), "page.is_empty") && absl::StrContains(text.str(), "nightly");
   }));
   EXPECT_TRUE(hawser::SetTraceSink(nullptr).ok());
+}
+
+TEST(TracesTest, AProgramCountsTheSpansThatItsSinkDrops) {
+  const auto sink = hawser::OtlpTraceSink::Open({.path = "/dev/full", .service_name = "pages"});
+  ASSERT_TRUE(sink.ok());
+  const hawser::TraceContext context =
+      *hawser::TraceContext::Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  (*sink)->OnSpan({hawser::Span::Kind::kClient, context, std::nullopt, "m", "p", absl::Now(), absl::Now(),
+                   absl::OkStatus()});
+  (*sink)->Flush();
+  EXPECT_EQ(CountingLosses(*sink).metrics(),
+            "# TYPE pages_spans_dropped_total counter\npages_spans_dropped_total 1\n");
 }
 
 }  // namespace

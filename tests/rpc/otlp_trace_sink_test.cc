@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -264,6 +265,35 @@ TEST_F(OtlpTraceSinkTest, AFullDiskIsToldOnceAndTheSpansAreCounted) {
   EXPECT_EQ(lines.size(), 0u);
 }
 
+// A limit of files stands for the disk: write(2) takes what there is room for, and fails after that.
+TEST_F(OtlpTraceSinkTest, ALineThatFitsInPartOnlyIsTakenBack) {
+  Box<std::string> lines;
+  SetLogSink([&](LogSeverity, absl::string_view line) { lines.Put(std::string(line)); });
+  const auto sink = Open(path_);
+  const absl::Status ok;
+  const auto write = [&] {
+    sink->OnSpan({Span::Kind::kClient, context_, std::nullopt, "m", "p", start_, start_, ok});
+    sink->Flush();
+  };
+  write();
+  const std::string whole = Written();
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full = {.rlim_cur = whole.size() + whole.size() / 2, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  for (int i = 0; i < 3; ++i) write();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(Written(), whole);
+  EXPECT_EQ(sink->dropped(), 3u);
+  write();
+  EXPECT_EQ(Written(), whole + whole);
+  EXPECT_EQ(sink->dropped(), 3u);
+  SetLogSink({});
+  EXPECT_THAT(lines.Take(), HasSubstr("spans cannot be written to "));
+  EXPECT_THAT(lines.Take(), HasSubstr("again; dropped meanwhile: 3"));
+  EXPECT_EQ(lines.size(), 0u);
+}
+
 TEST_F(OtlpTraceSinkTest, TheTextOfAStatusIsCut) {
   const auto sink = Open(path_);
   const absl::Status long_text = absl::InternalError(std::string(256, 'x') + std::string(10'000, 'y'));
@@ -362,6 +392,20 @@ TEST_F(BlockedSinkTest, EachSpanOfALineThatCannotBeWrittenCounts) {
   CloseReader();  // From here on write(2) fails, and does not end the process.
   sink_->Flush();
   EXPECT_EQ(sink_->dropped(), 101u);
+}
+
+TEST_F(BlockedSinkTest, WhatAPipesNextReaderMissesEndsBeforeALineOfItsOwn) {
+  CloseReader();
+  sink_->Flush();
+  EXPECT_EQ(sink_->dropped(), 1u);
+  reader_ = open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader_, 0);
+  Add(1);
+  const std::vector<std::string> read = absl::StrSplit(ReadAll(), '\n');
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_THAT(read[1], StartsWith("{\"resourceSpans\""));
+  EXPECT_EQ(SpansIn(read[1]), 1u);
+  EXPECT_EQ(read[2], "");
 }
 
 TEST_F(OtlpTraceSinkTest, AFileThatHasItsSizeTakesNoMoreUntilItIsTruncated) {
