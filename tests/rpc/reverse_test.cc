@@ -1,5 +1,6 @@
 // The server calls its client.
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,31 @@ TEST(ReverseTest, AListenerMayGoRightAfterItsChannel) {
     channel.reset();
     listener.reset();
   }
+}
+
+// 32 of them are in flight, the others wait. A turn of the poller runs 256 callbacks at most.
+TEST(ReverseTest, CallbacksOfItsCallsHaveRunWhenTheServerHasShutDown) {
+  constexpr int kCalls = 1000;
+  Box<DeferredCall> held;
+  ListenerServiceImpl listener;
+  listener.on_notify = [&](ServerContext& context, uint64_t) {
+    held.Put(context.Defer());
+    return absl::OkStatus();
+  };
+  std::atomic<int> ended{0}, ended_before_closed{-1};
+  TestServer server;
+  server.probe.on_act = [&](ServerContext& context, uint64_t) {
+    for (int i = 0; i < kCalls; ++i) SendNotify(context.peer(), i).Then([&](Notify) { ++ended; });
+    context.peer()->OnClosed([&] { ended_before_closed = ended.load(); });
+    return absl::OkStatus();
+  };
+  const auto channel = server.Connect({.services = {&listener}});
+  ASSERT_THAT(SendAct(channel, 1).Wait(), IsOk());
+  const DeferredCall first = held.Take();
+  server.server.Shutdown(absl::InfinitePast()).IgnoreError();
+  EXPECT_EQ(ended, kCalls);
+  EXPECT_EQ(ended_before_closed, kCalls);
+  held.Close();
 }
 
 TEST(ReverseTest, TwoServicesForOneMethodAreRefused) {
