@@ -112,8 +112,10 @@ class Channel {
   // again: Close() was called or, for a channel from ServerContext::peer(), the client is gone. If that is so
   // already, it runs soon, even if this object is destroyed before. An empty one has no effect. It is kept
   // until it has run: one that holds this channel (a shared_ptr, or a stub) keeps the channel until Close()
-  // or the client's end, so let it hold a weak_ptr. With several connections it runs when the first of them
-  // is closed, on the poller of that one: callbacks of calls may still run on other pollers.
+  // or the client's end, so let it hold a weak_ptr. Callbacks of the calls that this end has ended run
+  // before, but for those whose memory a NIC may still use: with ReceiveInto(), or about to be sent again.
+  // With several connections it runs when the first of them is closed, on the poller of that one: callbacks
+  // of calls may still run on other pollers.
   void OnClosed(absl::AnyInvocable<void()> callback);
 
   ChannelState state() const;

@@ -204,7 +204,8 @@ struct ServerOptions {
   // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each
   // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
   // answers Unavailable, and its caller knows that it has not run (WasSent()). The pool that runs them
-  // outlives the server.
+  // outlives the server, which nothing checks. A handler that is a coroutine is on a poller again after it
+  // has awaited a call or a Sleep (rpc/task.h).
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
   // With these the clients and this server authenticate each other at every address that the server listens
   // on, and over TCP what crosses is encrypted. A client that the server does not believe, or that has no
@@ -265,7 +266,7 @@ struct ServerOptions {
   // The server answers clients that ask whether it, and each of its services, serves
   // (rpc/hawser/health.capnp): from the first Listen() until Shutdown(), unless Server::SetHealth() says
   // otherwise. `authorize` is asked about this, too. Without `authorize` and `interceptors` this and the
-  // services below answer on the poller, also while the executor is stuck.
+  // services below answer on the poller, also while the executor is stuck; with one of them they wait for it.
   bool health = true;
   // Which clients may ask the server what it is doing (rpc/hawser/introspection.capnp): what `status_address`
   // shows, for the commands `hawser top` and `hawser status`. `authorize` is asked about this, too. A proxy

@@ -42,8 +42,9 @@ class ServerCore;
 // Lifetime: the services outlive it. The destructor shuts down at once and cancels running calls. It waits
 //           for handlers and OnCancel() callbacks that have not returned. It waits for deferred calls,
 //           including those of coroutines (rpc/task.h), for ServerOptions::handler_grace at most. The log
-//           names both kinds. On one of its pollers (a handler, or a callback of a channel that shares them),
-//           or in a handler on its executor, it would wait for itself: a CHECK.
+//           names both kinds. When it returns, as when Shutdown() does, callbacks of the calls that were made
+//           with ServerContext::peer() before have run. On one of its pollers (a handler, or a callback of a
+//           channel that shares them), or in a handler on its executor, it would wait for itself: a CHECK.
 // Fork:     in a child after fork() every call fails with FailedPrecondition, or returns nothing, and the
 //           parent's server is not touched. A daemon forks before it makes a server.
 class Server final : public internal::RuntimeSource {
@@ -77,9 +78,9 @@ class Server final : public internal::RuntimeSource {
   std::string why_not_rdma() const;
 
   // What the health service says of `service` from now on, also to those that watch it: "kv.capnp:KeyValue",
-  // as `hawser list` prints it; any other name, which clients may ask for from then on; or "", the server as
-  // a whole. By default what AddService() got serves. No effect after Shutdown(), which lets nothing serve
-  // any more.
+  // as `hawser list` prints it; any other name, also a misspelt one, which clients may ask for from then on;
+  // or "", the server as a whole. By default what AddService() got serves. No effect after Shutdown(), which
+  // lets nothing serve any more.
   void SetHealth(absl::string_view service, bool serves);
 
   // Drains: notifies those that watch its health, refuses new connections and new calls (Unavailable; clients

@@ -169,10 +169,11 @@ class ServerContext {
   // sends it without a copy. It is not zeroed, and may hold what another peer has sent: see Buffer. 0 bytes
   // are possible.
   //   absl::StatusOr<hawser::Buffer> page = context.AllocateBuffer(size_bytes);
-  //   if (!page.ok()) return page.status();
+  //   if (!page.ok()) return absl::ResourceExhaustedError("no memory for the page");
   //   ReadFromDisk(page->data(), page->size_bytes());
   //   reply.adoptPage(context.Attach(*std::move(page)));
-  // ResourceExhausted: the pool is at its limit. FailedPrecondition: in a child after fork().
+  // ResourceExhausted: the pool is at its limit; the text has its size, which is for a log and not for
+  // callers. FailedPrecondition: in a child after fork().
   absl::StatusOr<Buffer> AllocateBuffer(size_t size_bytes);
   capnp::Orphan<capnp::Data> Attach(Buffer buffer);
 
