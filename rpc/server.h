@@ -84,18 +84,18 @@ class Server final : public internal::RuntimeSource {
   void SetHealth(absl::string_view service, bool serves);
 
   // Drains: notifies those that watch its health, refuses new connections and new calls (Unavailable; clients
-  // send those elsewhere or again), waits until `deadline` for running calls, then cancels the rest and
-  // closes. A client without a call, or with small answers on their way only, that does not leave within half
-  // a second is disconnected, and so is one that stands still for two seconds with a large answer that it has
-  // not taken, with a large request that is refused, or with an error that it does not take while there is no
-  // memory for the next; over RDMA, where a server does not see READs, it has a second more for each 16 MiB
-  // of answers, 15 s at most. Such a client gets Unavailable; the log and ServerStats::stalled_in_shutdown
-  // have it. One that this side sees go on, however slowly, keeps its connection until `deadline`; what it
-  // READs again does not count, nor do more errors than it has slots. Shutdown() returns later if a handler
-  // holds a poller, and handlers that were cancelled may still run then. OK: every handler ended by itself,
-  // or another thread's Shutdown() is done; DeadlineExceeded: some were cancelled, or the other Shutdown() is
-  // not done by `deadline`; FailedPrecondition: on one of its pollers, or in a handler on its executor
-  // without a deadline. Listen() fails afterwards.
+  // send those elsewhere or again), waits until `deadline` for running handlers, also for those whose callers
+  // have gone, then cancels the rest and closes. A client without a call, or with small answers on their way
+  // only, that does not leave within half a second is disconnected, and so is one that stands still for two
+  // seconds with a large answer that it has not taken, with a large request that is refused, or with an error
+  // that it does not take while there is no memory for the next; over RDMA, where a server does not see
+  // READs, it has a second more for each 16 MiB of answers, 15 s at most. Such a client gets Unavailable; the
+  // log and ServerStats::stalled_in_shutdown have it. One that this side sees go on, however slowly, keeps
+  // its connection until `deadline`; what it READs again does not count, nor do more errors than it has
+  // slots. Shutdown() returns later if a handler holds a poller, and handlers that were cancelled may still
+  // run then. OK: every handler has ended; DeadlineExceeded: some had not by `deadline`, or another thread's
+  // Shutdown() is not done by then; FailedPrecondition: on one of its pollers, or in a handler on its
+  // executor without a deadline. Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
   // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the

@@ -321,30 +321,31 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
     return MisplacedWait("Server::Shutdown()",
                          ", of that server: it would wait for itself; let another thread call it");
   }
-  bool notified_serving;
+  bool notified_serving = false;
+  bool is_first = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (phase_ != Phase::kServing) {  // Another thread is shutting it down.
-      if (AwaitDown(std::max(deadline, environment_.Now()))) return absl::OkStatus();
+    if (phase_ == Phase::kServing) {
+      is_first = true;
+      phase_ = Phase::kDraining;
+      pollers_.Close();
+      clients_.Close();
+      notified_serving = notified_serving_;
+      if (status_ != nullptr) status_->StopListening();
+    } else if (!AwaitDown(std::max(deadline, environment_.Now()))) {
       return absl::DeadlineExceededError("another Shutdown() of the server has not ended yet");
     }
-    phase_ = Phase::kDraining;
-    pollers_.Close();
-    clients_.Close();
-    notified_serving = notified_serving_;
-    if (status_ != nullptr) status_->StopListening();
   }
+  if (!is_first) return AwaitHandlers(deadline);
   if (notified_serving) NotifyStopping();
   // While the connections are there still, and before clients look for another server.
   extensions_.Close(deadline);
   listeners_.Stop();
   pollers_.CloseProofs();  // What they prove cannot connect any more.
-  bool all_ended = false;
   if (deadline > environment_.Now()) {
     clients_.ForEach(pollers_.Serving(), [](Session& session) { session.Drain(); });
-    all_ended = clients_.AwaitNoConnections(deadline);
   }
-  const bool cancels = !all_ended && stats().calls_running > 0;
+  const absl::Status ended = AwaitHandlers(deadline);
   clients_.ForEach(pollers_.Serving(), [](Session& session) {
     session.Close(absl::UnavailableError("the server was shut down"));
   });
@@ -352,8 +353,13 @@ absl::Status ServerCore::Shutdown(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   phase_ = Phase::kDown;
   down_.SignalAll();
-  if (cancels) return absl::DeadlineExceededError("calls that were still running were cancelled");
-  return absl::OkStatus();
+  return ended;
+}
+
+absl::Status ServerCore::AwaitHandlers(absl::Time deadline) {
+  if (clients_.AwaitNoSessions(std::max(deadline, environment_.Now()))) return absl::OkStatus();
+  if (stats().calls_running == 0) return absl::OkStatus();
+  return absl::DeadlineExceededError("handlers were still running, and their calls were cancelled");
 }
 
 bool ServerCore::AwaitDown(absl::Time deadline) {

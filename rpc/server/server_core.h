@@ -99,6 +99,8 @@ class ServerCore final : public std::enable_shared_from_this<ServerCore>,
   bool in_a_handler() const { return pollers_.on_one() || serving_->handlers.InsideOnThisThread(); }
   // Blocks until the server is down, or until `deadline`; returns whether it is.
   bool AwaitDown(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Blocks until all clients have gone and no handler runs, or until `deadline`. DeadlineExceeded: some do.
+  absl::Status AwaitHandlers(absl::Time deadline);
   observe::wire::Server::State WireState() const;
   // The last session has gone, after End(). On its poller.
   static void DestroySoon(std::shared_ptr<ServerCore> self);

@@ -277,6 +277,42 @@ TEST(ShutdownTest, WhatStillRunsAtTheDeadlineIsCancelled) {
   EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
+TEST(ShutdownTest, IsNotOkWhileAHandlerRunsWhoseCallerHasGone) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect();
+  auto running = SendAct(channel, 1);
+  DeferredCall deferred = server.held.Take();
+  channel->Close();
+  ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  EXPECT_TRUE(deferred.context().cancelled());
+  for (const char* how : {"the first", "another"}) {
+    EXPECT_THAT(server.server.Shutdown(absl::Now() + kExpires), HasCode(absl::StatusCode::kDeadlineExceeded))
+        << how;
+  }
+  deferred.Finish();
+  EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk());
+}
+
+TEST(ShutdownTest, WaitsForAHandlerWhoseCallerHasGone) {
+  TestServer server;
+  server.probe.on_act = server.held.Handler();
+  const auto channel = server.Connect();
+  auto running = SendAct(channel, 1);
+  DeferredCall deferred = server.held.Take();
+  channel->Close();
+  ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  std::atomic<bool> ends{false};
+  std::thread shutdown([&] {
+    EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk());
+    EXPECT_TRUE(ends);
+  });
+  EXPECT_TRUE(Eventually([&] { return server.server.addresses().empty(); })) << "it has begun";
+  ends = true;
+  deferred.Finish();
+  shutdown.join();
+}
+
 TEST(ShutdownTest, IdleClientsDoNotDelayIt) {
   TestServer server;
   std::vector<std::shared_ptr<Channel>> channels;

@@ -195,6 +195,10 @@ class RpcWorld final : public World {
     if (now_ns() > std::max(deadline_ns, excused_until_ns()) + kShutdownSlackNs) {
       Broken(absl::StrCat("Shutdown() took ", now_ns() - deadline_ns, " ns more than it had"));
     }
+    for (const Execution& run : runs_) {
+      if (status.ok() && run.server_life == process_->life && run.end == Execution::End::kRunning)
+        Broken(absl::StrCat("Shutdown() was OK, and the handler of call ", run.call->id, " runs"));
+    }
     StopServer();
   }
 
