@@ -1,5 +1,5 @@
-// What peers hold of this side's memory by responses that they do not READ or release, when others need
-// memory.
+// What peers hold of this side's memory, when others need memory: by responses that they do not READ or
+// release, and by requests of a server that they do not answer.
 #include "hawser/transport/sharing/response_watch.h"
 
 #include <capnp/any.h>
@@ -309,6 +309,157 @@ TEST(ResponseWatchHostileTest, BytesThatAreReadAgainAreNoProgress) {
   EXPECT_LE(seconds, 6);
   EXPECT_THAT(*observer.closed, HasCode(absl::StatusCode::kResourceExhausted));
   server.requests.clear();
+}
+
+// A client that offers services: its reverse connection, over which the server sends requests.
+class CalledClient {
+ public:
+  explicit CalledClient(World& world, const std::string& address = "") : world_(world) {
+    TestListener listener(world, world.server);
+    listener.on_peer = [&](PeerRequest request) {
+      const SessionToken session = request.hello().session;
+      server_end_ = *Connection::Accept(world.server.poller(), std::move(request), From(), session,
+                                        server_observer, nullptr);
+    };
+    Handshake hello;
+    hello.role = Role::kReverse;
+    queue_pair_ = world.client.fabric->queue_pairs();
+    world.OnClient([&] {
+      client_end_ = *Connection::Dial(world.client.poller(), listener.address(), From(address), hello,
+                                      absl::Seconds(2), client_observer_, &handler_);
+    });
+    EXPECT_TRUE(world.RunUntil(
+        [&] { return server_observer.ready.has_value() && client_observer_.ready.has_value(); }));
+    // As the services of a client do: a call that has ended is answered.
+    handler_.on_cancel = [this](ExchangeId id) { Answer(id); };
+  }
+  ~CalledClient() {
+    if (client_observer_.closings == 0) world_.OnClient([&] { client_end_->Close(); });
+    EXPECT_TRUE(
+        world_.RunUntil([&] { return client_observer_.closings != 0 && server_observer.closings != 0; }));
+  }
+  CalledClient(const CalledClient&) = delete;
+
+  // The server sends it `count` requests. The status of the last one: OK if it was sent.
+  absl::Status Call(int count, size_t bytes, absl::Duration timeout) {
+    absl::Status last;
+    for (; count > 0; --count) {
+      calls.push_back(std::make_unique<PendingCall>());
+      world_.OnServer([&] {
+        OutgoingMessagePtr request = NewMessage(world_.server.messages(), bytes);
+        last =
+            server_end_->SendRequest(request, After(world_.clock.NowNs(), timeout), *calls.back()).status();
+      });
+      if (!last.ok()) calls.pop_back();
+    }
+    world_.Settle();
+    return last;
+  }
+  void ReadNothing() { world_.client.fabric->counts(queue_pair_).hold_reads = true; }
+  // From now on it does not answer what was given up.
+  void AnswerNothing() { handler_.on_cancel = nullptr; }
+  bool is_closed() const { return server_observer.closings != 0; }
+  size_t received() const { return handler_.requests.size(); }
+
+  RecordingObserver server_observer;
+  std::vector<std::unique_ptr<PendingCall>> calls;
+
+ private:
+  void Answer(ExchangeId id) {
+    OutgoingMessagePtr response = world_.client.messages().NewOutgoing();
+    EXPECT_THAT(client_end_->Respond(id, response), IsOk());
+  }
+
+  World& world_;
+  size_t queue_pair_ = 0;
+  RecordingObserver client_observer_;
+  RecordingServer handler_;
+  Connection *client_end_ = nullptr, *server_end_ = nullptr;
+};
+
+class CalledClientsTest : public ::testing::Test {
+ protected:
+  // Three clients of one host are sent 24 MiB.
+  void Call(absl::Duration timeout, bool reads) {
+    for (int i = 0; i < 3; ++i) {
+      clients_.push_back(std::make_unique<CalledClient>(world_));
+      clients_.back()->AnswerNothing();
+      if (!reads) clients_.back()->ReadNothing();
+      ASSERT_THAT(clients_.back()->Call(4, 2 * kMiB - 4096, timeout), IsOk());
+    }
+  }
+  int closed() const {
+    int count = 0;
+    for (auto& client : clients_) count += client->is_closed() ? 1 : 0;
+    return count;
+  }
+  bool RefusesMemory() { return !world_.server.buffers().Acquire(16 * kMiB).ok(); }
+  void BeShortFor(absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(100)) {
+      RefusesMemory();
+      world_.Pass(absl::Milliseconds(100), absl::Milliseconds(50));
+    }
+  }
+
+  World world_{{}, PoolOf(32 * kMiB)};
+  std::vector<std::unique_ptr<CalledClient>> clients_;
+};
+
+TEST_F(CalledClientsTest, RequestsThatWereGivenUpAreHoarded) {
+  for (const bool reads : {false, true}) {
+    SCOPED_TRACE(reads);
+    Call(absl::Seconds(1), reads);
+    world_.Pass(absl::Milliseconds(1100), absl::Milliseconds(50));
+    for (auto& client : clients_) {
+      for (auto& call : client->calls)
+        EXPECT_THAT(call->status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+    }
+    world_.Pass(absl::Seconds(3), absl::Milliseconds(50));
+    EXPECT_EQ(closed(), 0) << "no other needs the memory";
+    EXPECT_GE(World::LeasedBytes(world_.server), 23 * kMiB);
+    BeShortFor(absl::Seconds(6));
+    EXPECT_GE(closed(), 1);
+    EXPECT_FALSE(RefusesMemory());
+    for (auto& client : clients_) {
+      if (!client->is_closed()) continue;
+      EXPECT_THAT(*client->server_observer.closed, HasCode(absl::StatusCode::kResourceExhausted));
+      EXPECT_THAT(Text(*client->server_observer.closed), HasSubstr("while others need memory"));
+    }
+    clients_.clear();
+  }
+}
+
+// Its handler may run for long.
+TEST_F(CalledClientsTest, ARequestUnderWayIsNotHoarded) {
+  Call(absl::InfiniteDuration(), /*reads=*/true);
+  for (auto& client : clients_) ASSERT_TRUE(world_.RunUntil([&] { return client->received() == 4; }));
+  BeShortFor(absl::Seconds(6));
+  EXPECT_EQ(closed(), 0);
+}
+
+TEST_F(CalledClientsTest, AClientThatAnswersWhatWasGivenUpStays) {
+  for (int i = 0; i < 2; ++i) {
+    CalledClient& client = *clients_.emplace_back(std::make_unique<CalledClient>(world_));
+    ASSERT_THAT(client.Call(6, 2 * kMiB - 4096, absl::Seconds(1)), IsOk());
+    ASSERT_TRUE(world_.RunUntil([&] { return client.received() == 6; }));
+  }
+  EXPECT_GE(World::LeasedBytes(world_.server), 23 * kMiB);
+  BeShortFor(absl::Milliseconds(900));
+  EXPECT_TRUE(RefusesMemory());
+  BeShortFor(absl::Seconds(4));
+  EXPECT_EQ(closed(), 0);
+  EXPECT_LE(World::LeasedBytes(world_.server), kMiB);
+}
+
+TEST_F(CalledClientsTest, AHostIsNotSentWhatIsBeyondItsShare) {
+  if (TestScheme() != "tcp") GTEST_SKIP() << "another host is an address of the loopback";
+  Call(absl::InfiniteDuration(), /*reads=*/false);
+  clients_.push_back(std::make_unique<CalledClient>(world_));
+  const absl::Status status = clients_.back()->Call(1, 3 * kMiB, absl::InfiniteDuration());
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(Text(status), HasSubstr("PollerOptions::host_memory_share"));
+  clients_.push_back(std::make_unique<CalledClient>(world_, "127.0.0.2"));
+  EXPECT_THAT(clients_.back()->Call(1, 3 * kMiB, absl::InfiniteDuration()), IsOk()) << "another host";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, ResponseWatchTest, ::testing::Values(1, 4),

@@ -102,8 +102,20 @@ void Outbound::Release() {
   Revoke();
 }
 
+ResponseAccount::Bytes Outbound::TakeCounted() {
+  counts_ = false;
+  granted_bytes_ = 0;
+  return std::exchange(counted_, {});
+}
+
+void Outbound::OnGivenUp() {
+  if (!counts_ || counted_.granted != 0) return;
+  counted_.granted = granted_bytes_;
+  owner_.responses_.OnGranted({.granted = granted_bytes_, .held = 0});
+}
+
 void Outbound::Revoke() {
-  if (counted_.granted != 0) owner_.responses_.OnReleased(std::exchange(counted_, {}));
+  if (counts_) owner_.responses_.OnReleased(TakeCounted());
   Move(Event::kRevoke);
   RevokeGrants();
 }
@@ -119,7 +131,8 @@ void Outbound::RevokeGrants() {
 
 void Outbound::ReleaseAtFailure() {
   // It still counts, until the connection is destroyed; but there is nothing more to end.
-  if (std::exchange(counted_, {}).granted != 0) owner_.responses_.Unlink();
+  if (counts_) owner_.responses_.Unlink();
+  TakeCounted();
   RevokeGrants();  // The peer may have access until a command to the device has taken it away.
   Move(Event::kFail);
 }
@@ -262,7 +275,7 @@ uint64_t Outbounds::CountHeld() {
   uint64_t sum = 0;
   for (const auto& outbound : all_) {
     ResponseAccount::Bytes& counted = outbound->counted_;
-    if (counted.granted == 0) continue;
+    if (!outbound->counts_) continue;
     // The memory of a request counts as that of a message that is READ.
     if (outbound->message_->has_attached() && !outbound->request_memory_) {
       counted.held = outbound->message_->held_bytes();
@@ -276,7 +289,7 @@ void Outbounds::EndForMemory() {
   port_.Fail(
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("holds ", responses_.holds().granted,
-                   " bytes of large responses, and hardly READs or releases any while others need memory"));
+                   " bytes of large messages, and hardly READs or releases any while others need memory"));
 }
 
 absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, size_t prefix_bytes,
@@ -285,9 +298,13 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   const absl::Span<const Segment> segments = message.segments();
   const Layout layout = Plan(segments, prefix_bytes, message.body_bytes(), send_bytes_max);
 
+  // A client trusts the server that it has dialed. A server does not trust the clients that it calls.
+  const bool is_response = header.kind == Kind::kResponse;
+  const bool counts = (is_response || port_.accepted()) && layout.is_inline.count() != segments.size();
+  const uint64_t granted_bytes = message.body_bytes() - layout.inline_bytes;
   ResponseAccount::Bytes counted;
-  if (header.kind == Kind::kResponse && layout.is_inline.count() != segments.size()) {
-    counted = {.granted = message.body_bytes() - layout.inline_bytes, .held = message.held_bytes()};
+  if (counts) {
+    counted = {.granted = is_response ? granted_bytes : 0, .held = message.held_bytes()};
     if (absl::Status may = responses_.MayGrant(counted); !may.ok()) return may;
   }
 
@@ -360,7 +377,6 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
   const absl::Span<const fabric::Sge> parts = absl::MakeConstSpan(sges, count);
   // One segment of medium size, a page or a few, is pushed if the fabric can push.
   const size_t granted = outbound.rkeys_.size();
-  const uint64_t granted_bytes = message.body_bytes() - layout.inline_bytes;
   const bool ahead = granted == 1 && granted_bytes <= port_.queue_pair().push_bytes_max() &&
                      sends_.CanPushAhead(granted_bytes);
   if (!sends_.PushSend(parts, ahead ? nullptr : &outbound, !ahead && (granted != 0 || message.has_attached()),
@@ -368,8 +384,12 @@ absl::Status Outbounds::QueueParts(const Header& header, Outbound& outbound, siz
     return port_.why_closed();
   }
   MessageCounts& sent = port_.poller().sent();
-  outbound.counted_ = counted;
-  if (counted.granted != 0) responses_.OnGranted(counted);
+  if (counts) {
+    outbound.counts_ = true;
+    outbound.counted_ = counted;
+    outbound.granted_bytes_ = granted_bytes;
+    responses_.OnGranted(counted);
+  }
   (granted == 0 ? sent.whole : ahead ? sent.pushed : sent.read).Add();
   port_.poller().sent_bytes().Add(outbound.message_->body_bytes());
   if (!ahead) return absl::OkStatus();

@@ -72,6 +72,8 @@ class Outbound final : SendOwner {
   bool has_grants() const { return !rkeys_.empty(); }
   // Some of it is in the memory of `request`.
   bool IsFrom(const Inbound& request) const;
+  // The call of this request has ended, and the peer has not answered it. Until its release.
+  void OnGivenUp();
   // Until the memory of the message is free.
   void Keep(HeldByHost request_memory) { request_memory_ = std::move(request_memory); }
 
@@ -84,6 +86,8 @@ class Outbound final : SendOwner {
   void Move(Event event);
   void Revoke();
   void RevokeGrants();
+  // It does not count any more. Returns what has counted.
+  ResponseAccount::Bytes TakeCounted();
 
   Outbounds& owner_;
   const uint32_t index_;
@@ -92,8 +96,11 @@ class Outbound final : SendOwner {
   Outbound* next_free_ = nullptr;
   OutgoingMessagePtr message_;
   absl::InlinedVector<uint32_t, 2> rkeys_;
-  ResponseAccount::Bytes counted_;  // Against the peer's host, from Post() to Release().
-  HeldByHost request_memory_;       // Of a response that is sent out of the memory of its request.
+  // Against the peer's host, from Post() to Release(). `granted` of a request: from OnGivenUp() on.
+  ResponseAccount::Bytes counted_;
+  bool counts_ = false;
+  uint64_t granted_bytes_ = 0;  // While it counts.
+  HeldByHost request_memory_;   // Of a response that is sent out of the memory of its request.
 };
 
 // The messages of one connection that are on their way out.
@@ -111,7 +118,7 @@ class Outbounds final : ResponseAccount::Owner {
   // nevertheless, keeps it until that is revoked, and is valid until the next Poll() only. `why`:
   //   InvalidArgument:   larger than the peer takes or than this side's own limit, or too many segments
   //   ResourceExhausted: the message could not be built in registered memory, nothing more can be granted, or
-  //                      it is a response beyond what the peer's host may hold
+  //                      it counts, and is beyond what the peer's host may hold
   //   anything else:     the connection has just failed, and its handlers were called
   // `ends_rkey`: a grant of the peer's that the SEND ends, or 0.
   Outbound* Post(Header& header, OutgoingMessagePtr& message, absl::Status& why, uint32_t ends_rkey = 0);
@@ -127,7 +134,7 @@ class Outbounds final : ResponseAccount::Owner {
   // The fabric uses no memory any more: what was released at a failure is free.
   void OnFabricReleased();
 
-  // The large responses that the peer holds.
+  // The large messages that the peer holds, and that count.
   const ResponseAccount& responses() const { return responses_; }
 
   // Some revocation has not completed.

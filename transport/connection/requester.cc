@@ -129,6 +129,7 @@ void Requester::OnStopped(uint16_t index) {
 const Landing* Requester::landing(uint16_t slot) const { return slots_.Find(slot)->handler->landing(); }
 
 void Requester::GiveUp(Slot& slot, const absl::Status& why) {
+  if (slot.request != nullptr) slot.request->OnGivenUp();
   if (slot.response.lands()) [[unlikely]]
     return GiveUpLanding(slot, why);
   ResponseHandler* const handler = std::exchange(slot.handler, nullptr);

@@ -27,8 +27,8 @@ class ReadLedger {
     PeerHost key;
     size_t users = 0;
     uint64_t held_bytes = 0;  // For announced messages.
-    // The bytes of responses that were granted to it and that it has not released. Changes without the
-    // ledger's lock.
+    // The bytes of responses that were granted to it and that it has not released, with what counts as those
+    // (ResponseAccount). Changes without the ledger's lock.
     std::atomic<uint64_t> response_bytes{0};
   };
 

@@ -31,8 +31,8 @@ ReadLedger::Host& ResponseAccount::Host() {
 absl::Status ResponseAccount::MayGrant(const Bytes& bytes) {
   if (watch_.ledger_.MayHoldResponse(Host(), bytes.held, watch_.host_share_)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the clients of this host hold ", Host().response_bytes.load(std::memory_order_relaxed),
-      " bytes of large responses that they have not released, and a response that takes ", bytes.held,
+      "the peers of this host hold ", Host().response_bytes.load(std::memory_order_relaxed),
+      " bytes of large messages that they have not released, and one that takes ", bytes.held,
       " more would exceed the share of one host (PollerOptions::host_memory_share) of what is free; let "
       "fewer large calls be in flight, or raise BufferPoolOptions::limit_bytes of the server"));
 }
@@ -42,7 +42,7 @@ void ResponseAccount::OnGranted(const Bytes& bytes) {
   holds_.held += bytes.held;
   holds_.granted += bytes.granted;
   unread_bytes_ += bytes.granted;
-  if (linked()) return;
+  if (bytes.granted == 0 || linked()) return;
   still_since_ns_ = watch_.poller_.now_ns();
   look_ = 0;
   watch_.holders_.MoveToBack(this);

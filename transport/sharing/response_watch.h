@@ -21,7 +21,10 @@ class ReadAdmission;
 class ResponseWatch;
 struct InResponseHolders;
 
-// The large responses that one peer was granted and has not released. Their memory is this side's.
+// The large responses that one peer was granted and has not released. Their memory is this side's. At a
+// server also the large requests that it has sent to one client, over its reverse connection: from their end
+// on, if the client has not answered by then, they are to it what responses are. Before that its handler may
+// use them for as long as it runs, so they count against the share of the host only.
 // Thread:   on the poller.
 // Lifetime: a part of its owner. It is destroyed when the fabric holds none of the connection's memory, and
 //           what the peer held until then does not count any more.
@@ -32,7 +35,7 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
     virtual PeerHost peer_host() const = 0;
     // See fabric::QueuePair.
     virtual std::optional<uint64_t> answered_read_bytes() const = 0;
-    // Counts again what each of the responses holds (Bytes::held). Returns the sum.
+    // Counts again what each of the messages holds (Bytes::held). Returns the sum.
     virtual uint64_t CountHeld() = 0;
     // Ends the connection: others need the memory that its peer holds.
     virtual void EndForMemory() = 0;
@@ -41,10 +44,10 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
     ~Owner() = default;
   };
 
-  // What one response takes.
+  // What one message takes.
   struct Bytes {
-    uint64_t granted = 0;  // That the peer may READ.
-    uint64_t held = 0;     // Bytes of the pool for this response alone. See OutgoingMessage::held_bytes().
+    uint64_t granted = 0;  // That the peer may READ, and has to release. 0: of a request under way.
+    uint64_t held = 0;     // Bytes of the pool for this message alone. See OutgoingMessage::held_bytes().
   };
 
   ResponseAccount(ResponseWatch& watch, Owner& owner) : watch_(watch), owner_(owner) {}
@@ -85,7 +88,8 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 // Ends peers that hoard responses while memory is short.
 //
 // A small request can ask for a large response, whose memory is held until the peer has READ and released it.
-// So:
+// A handler can send a client large requests, whose memory is held until the client has answered them, also
+// after their deadlines. So:
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for announced
 //    messages. A response beyond that is refused, unless it is the host's only one
 //    (ReadLedger::MayHoldResponse()). What a response refers to and the application keeps does not count, as
