@@ -96,7 +96,8 @@ TEST_F(OrderlyEndTest, AClientThatLeavesWhileTheServerPushesToIt) {
   channel->Close();
   EXPECT_THAT(push.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_TRUE(Eventually([&] { return Ended(server); }));
-  // Its own connection may not have ended yet: to destroy it unfinished would then be a mistake that is logged.
+  // Its own connection may not have ended yet: to destroy it unfinished would then be a mistake that is
+  // logged.
   held->Finish(absl::OkStatus());
   ExpectNoLine();
 }
