@@ -20,7 +20,7 @@ class WriteSignalsBlocked {
     pthread_sigmask(SIG_BLOCK, &both_, &before_);
   }
   ~WriteSignalsBlocked() {
-    // Those that the thread had blocked itself stay for whoever waits for them.
+    // Signals that the thread had blocked itself stay pending, for its own sigwait().
     for (const int signal : {SIGPIPE, SIGXFSZ}) {
       if (sigismember(&before_, signal) != 0) sigdelset(&both_, signal);
     }

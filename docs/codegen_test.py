@@ -3,7 +3,7 @@
 
     codegen_test.py codegen/README.md
 
-Only the folder of the checkout is another one: here what the page builds lies beside the sources.
+Only the folder of the checkout differs: here the outputs of the build are beside the sources.
 """
 
 import os

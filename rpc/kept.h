@@ -53,8 +53,9 @@ struct KeptBytes {
 
 // What ServerContext::Keep() keeps: a struct of the schema, `kept->getName()`. A copy shares the memory.
 // Moved from, and by default, it is a struct whose fields all have their defaults.
-// Its getters throw kj::Exception, as those of the request do, where the client has sent no value of the
-// field's type. It takes a look at all fields in the handler to answer that with an error.
+// Its getters throw kj::Exception, as those of the request do, if the client sent a value of another type for
+// the field. In the handler that answers the call with an error; on another thread, uncaught, it ends the
+// process. So read each field once in the handler before you keep the struct for later.
 // Thread:   its Reader may be used on several at once.
 template <typename T>
 struct Kept {

@@ -2,7 +2,7 @@
 
 namespace hawser {
 
-// Here, not in the header, where each file that includes it would have its destructor called at exit.
+// Defined here: in the header, each file that includes it would register its destructor to run at exit.
 constinit const CallOptions CallOptions::kNone;
 
 }  // namespace hawser

@@ -204,8 +204,8 @@ struct ServerOptions {
   // Where handlers run; empty: on the poller, which they must not block. The poller calls this for each
   // request, so it queues `handler`, which is move-only, and returns. A `handler` that is destroyed unrun
   // answers Unavailable, and its caller knows that it has not run (WasSent()). The pool that runs them
-  // outlives the server, which nothing checks. A handler that is a coroutine is on a poller again after it
-  // has awaited a call or a Sleep (rpc/task.h).
+  // has to outlive the server; nothing checks that. A handler that is a coroutine is on a poller again after
+  // it has awaited a call or a Sleep (rpc/task.h).
   std::function<void(absl::AnyInvocable<void()> handler)> executor = {};
   // With these the clients and this server authenticate each other at every address that the server listens
   // on, and over TCP what crosses is encrypted. A client that the server does not believe, or that has no

@@ -41,12 +41,12 @@ namespace hawser {
 //           _exit() or a signal loses that: call Flush() before. A child made by fork() has no sink until it
 //           sets one.
 // Failure:  the log says once when a write fails, and when one succeeds again, with the number of spans that
-//           were dropped meanwhile; a span that cannot be written, or that finds 4096 others queued, is
-//           dropped and counted. A line that is written in part, because the disk is full, is taken back: the
-//           file ends with a whole line. Where that cannot be, because it is a pipe, may only be appended to
-//           (chattr +a), or has another writer, the next line begins with a newline, so that readers can skip
-//           what was written of the other: its rest is not kept, since a pipe's next reader has not seen
-//           where it began.
+//           were dropped meanwhile. A span that cannot be written, or that finds 4096 others queued, is
+//           dropped and counted. If the disk takes only a part of a line, the sink removes that part, so the
+//           file ends with a whole line. It cannot do so in a pipe, in a file that may only be appended to
+//           (chattr +a), or in one with another writer: there the next line begins with a newline, so that
+//           readers can skip the part. The rest of a line is never written later, because the next reader of
+//           a pipe has not seen its beginning.
 class OtlpTraceSink final : public TraceSink {
  public:
   struct Options {

@@ -93,9 +93,11 @@ class Server final : public internal::RuntimeSource {
   // log and ServerStats::stalled_in_shutdown have it. One that this side sees go on, however slowly, keeps
   // its connection until `deadline`; what it READs again does not count, nor do more errors than it has
   // slots. Shutdown() returns later if a handler holds a poller, and handlers that were cancelled may still
-  // run then. OK: every handler has ended; DeadlineExceeded: some had not by `deadline`, or another thread's
-  // Shutdown() is not done by then; FailedPrecondition: on one of its pollers, or in a handler on its
-  // executor without a deadline. Listen() fails afterwards.
+  // run then. OK: each handler has answered its call. One that goes on after DeferredCall::Finish() may still
+  // run, and so may one that began during a Shutdown() whose `deadline` had passed; ~Server waits for those.
+  // DeadlineExceeded: some had not answered by `deadline`, or another thread's Shutdown() is not done by
+  // then. FailedPrecondition: on one of its pollers, or in a handler on its executor without a deadline.
+  // Listen() fails afterwards.
   absl::Status Shutdown(absl::Time deadline);
 
   // Waits until Shutdown() was called and is done. FailedPrecondition: it would wait for ever, because the

@@ -148,7 +148,7 @@ class ServerContext {
   // Likewise keeps a struct of the request, with all that it points to, or the request itself:
   //   hawser::Kept<Order> order = context.Keep(request.getOrder());  // Later: order->getName()
   // Fields that this program's schema does not know are kept, too. For a single Data KeepBytes() is better.
-  // Of an empty struct nothing is kept.
+  // Keeps nothing of an empty struct.
   // What is kept takes at most 1.25 times the struct's bytes (totalSize()) and 512 more. If the memory that
   // the request was received into takes no more than that, it is kept as it is, and nothing is copied; else
   // the struct is copied, like a value of KeepBytes(). A hostile client may let many pointers of the struct
@@ -161,7 +161,9 @@ class ServerContext {
   template <typename Reader>
   Kept<capnp::FromReader<Reader>> Keep(const Reader& value) {
     using Struct = capnp::FromReader<Reader>;
-    static_assert(capnp::kind<Struct>() == capnp::Kind::STRUCT, "of other values only a Data: KeepBytes()");
+    static_assert(
+        capnp::kind<Struct>() == capnp::Kind::STRUCT,
+        "Keep() takes a struct; for a Data there is KeepBytes(), other values are kept with their struct");
     return Kept<Struct>(KeepStruct(value));
   }
 

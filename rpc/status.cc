@@ -29,7 +29,7 @@ constexpr absl::string_view kEndings[] = {"; it was not sent", "; it was sent, s
                                           "; it may have been sent, and the server may have run it"};
 constexpr internal::Sent kAllSent[] = {internal::Sent::kNo, internal::Sent::kYes, internal::Sent::kPerhaps};
 constexpr absl::string_view kBetween = ", ";
-// Of MethodFinder::Unimplemented(): what says so has not run.
+// What MethodFinder::Unimplemented() writes. A status with such a text is of a call that was not run.
 constexpr absl::string_view kUnserved[] = {": the server implements no interface 0x", " has no method @",
                                            ": the server implements no such method"};
 

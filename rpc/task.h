@@ -28,7 +28,7 @@ namespace hawser {
 // A handler that is a coroutine. It starts at once, may `co_await` calls, ends with `co_return` of a status,
 // and answers its call with that, whatever happens: an exception that leaves it becomes a status as in any
 // handler, and a coroutine that is destroyed unfinished answers Internal. So does one that runs off its end
-// without co_return, as gcc compiles it, though C++ promises nothing then; clang warns of it.
+// without co_return if gcc compiled it without sanitizers; in C++ that is undefined, and clang warns of it.
 //
 // One of its parameters is the DeferredCall, by value. Parameters that are references, and what a lambda
 // captures, must outlive the coroutine: pass values.

@@ -55,7 +55,7 @@ class HealthBoard final : public ServerExtension,
   // second at most.
   void Close(absl::Time deadline) override;
 
-  // Some 0.1 ms of a poller to start.
+  // To start so many calls takes a poller some 0.1 ms (one to two microseconds each; docs/guide.md, "Push").
   static constexpr size_t kAgainAtOnce = 64;
 
   // What Watch() does. `client`, which is to be notified, may be null: then it offers no services.

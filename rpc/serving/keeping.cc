@@ -136,7 +136,7 @@ Place PlaceOf(AnyStruct::Reader value) {
 }
 
 // Follows pointers in an arena that has no limits, as far as `limits` allow: as deep, and as many steps as
-// they have words. An honest message, whose objects are met once, has more words than that takes steps.
+// they have words. An honest message leads to each object once, so it takes fewer steps than it has words.
 class Walk {
  public:
   // Ends at the struct at `wanted`.

@@ -18,8 +18,7 @@ namespace hawser::internal {
 KeptBytes KeepBytes(transport::IncomingMessage& request, transport::BufferPool& pool,
                     capnp::Data::Reader bytes);
 
-// `value` is what a Reader of `request` leads to. Of another struct a copy is kept. `limits`: those of that
-// Reader.
+// `value` is read from `request`; a struct of another message is copied. `limits`: those of its Reader.
 KeptStruct KeepStruct(transport::IncomingMessage& request, transport::BufferPool& pool,
                       const capnp::ReaderOptions& limits, capnp::AnyStruct::Reader value);
 

@@ -453,7 +453,7 @@ TEST_F(KeptStructTest, OneThatWasMovedFromHasItsDefaults) {
 
 // All of its objects are in the request once, and are met thousands of times. A copy of it would have them so
 // often.
-TEST_F(KeptStructTest, OneThatSaysTheSameAgainAndAgainTakesNoMoreThanItsRequest) {
+TEST_F(KeptStructTest, SharedObjectsTakeNoMoreThanTheRequest) {
   struct Case {
     int depth;
     uint32_t data_bytes;

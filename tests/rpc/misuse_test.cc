@@ -215,7 +215,7 @@ TEST_F(MisuseDeathTest, ACallIsDeferredOnce) {
   EXPECT_THAT(SendAct(channel_, 1).Wait(), IsOk());
 }
 
-TEST_F(MisuseDeathTest, BytesThatAreNowhereAreNotSentOrKept) {
+TEST_F(MisuseDeathTest, BytesAtANullPointerAreAMistake) {
   const capnp::Data::Reader nowhere(static_cast<const uint8_t*>(nullptr), 5), none;
   auto call = probe::ProbeStub(channel_).Act();
   EXPECT_DEATH(call.Attach(nowhere, nullptr), "Attach\\(\\) of 5 bytes at a null pointer");

@@ -266,7 +266,7 @@ TEST_F(OtlpTraceSinkTest, AFullDiskIsToldOnceAndTheSpansAreCounted) {
 }
 
 // A limit of files stands for the disk: write(2) takes what there is room for, and fails after that.
-TEST_F(OtlpTraceSinkTest, ALineThatFitsInPartOnlyIsTakenBack) {
+TEST_F(OtlpTraceSinkTest, ALineWrittenInPartIsRemoved) {
   Box<std::string> lines;
   SetLogSink([&](LogSeverity, absl::string_view line) { lines.Put(std::string(line)); });
   const auto sink = Open(path_);
@@ -394,7 +394,7 @@ TEST_F(BlockedSinkTest, EachSpanOfALineThatCannotBeWrittenCounts) {
   EXPECT_EQ(sink_->dropped(), 101u);
 }
 
-TEST_F(BlockedSinkTest, WhatAPipesNextReaderMissesEndsBeforeALineOfItsOwn) {
+TEST_F(BlockedSinkTest, AfterATornLineAPipesNextReaderGetsWholeLines) {
   CloseReader();
   sink_->Flush();
   EXPECT_EQ(sink_->dropped(), 1u);

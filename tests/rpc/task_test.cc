@@ -97,7 +97,7 @@ Task Forgets(DeferredCall call) {
   EXPECT_THAT(slept, IsOk());
 }
 
-TEST_F(TaskTest, OneThatEndsWithoutAReturnIsNoSuccess) {
+TEST_F(TaskTest, EndingWithoutCoReturnIsInternal) {
   answer_ = Forgets;
   const absl::Status status = SendAct(channel_, 1).Wait().status();
   EXPECT_THAT(status, HasCode(absl::StatusCode::kInternal));

@@ -27,7 +27,7 @@ struct Session {
 
   // Connects. The error says to whom, why, and what to try.
   absl::StatusOr<std::shared_ptr<Channel>> Connect(ChannelOptions options = {}) const;
-  // Does not wait for the connection, except to auto://, of which only that tells what it stands for. If
+  // Does not wait for the connection, except to auto://: only a connection tells which network that is. If
   // there is none, the first call ends with the reason: see Unreachable().
   absl::StatusOr<std::shared_ptr<Channel>> StartToConnect(ChannelOptions options = {}) const;
   // `why`, with the target and what to try.

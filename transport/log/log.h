@@ -30,7 +30,8 @@ using LogSink = std::function<void(LogSeverity severity, absl::string_view line)
 void SetLogSink(LogSink sink);
 
 // Lines below `least` are not written. Until this is called it is what the environment variable
-// HAWSER_LOG_LEVEL says ("debug", "info", "warning" or "error"), or kInfo.
+// HAWSER_LOG_LEVEL says ("debug", "info", "warning" or "error"), or kInfo. If it says something else, a line
+// on stderr says so when the level is first needed, at the latest with the first Runtime.
 // Thread: any.
 void SetLogLevel(LogSeverity least);
 LogSeverity LogLevel();

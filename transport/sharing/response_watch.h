@@ -22,9 +22,9 @@ class ResponseWatch;
 struct InResponseHolders;
 
 // The large responses that one peer was granted and has not released. Their memory is this side's. At a
-// server also the large requests that it has sent to one client, over its reverse connection: from their end
-// on, if the client has not answered by then, they are to it what responses are. Before that its handler may
-// use them for as long as it runs, so they count against the share of the host only.
+// server also the large requests that it has sent to a client over the reverse connection. While the call
+// goes on, the client's handler may use the request, so it counts against the share of the host only. Once
+// the call has ended without an answer, the request is treated as a response is.
 // Thread:   on the poller.
 // Lifetime: a part of its owner. It is destroyed when the fabric holds none of the connection's memory, and
 //           what the peer held until then does not count any more.
@@ -46,7 +46,7 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 
   // What one message takes.
   struct Bytes {
-    uint64_t granted = 0;  // That the peer may READ, and has to release. 0: of a request under way.
+    uint64_t granted = 0;  // That the peer may READ, and has to release. 0 for a request whose call goes on.
     uint64_t held = 0;     // Bytes of the pool for this message alone. See OutgoingMessage::held_bytes().
   };
 
@@ -91,9 +91,9 @@ class ResponseAccount final : public ListLink<InResponseHolders> {
 // A handler can send a client large requests, whose memory is held until the client has answered them, also
 // after their deadlines. So:
 //  - A host (PeerHost) holds at most a share of the memory that is free or its own, as it does for announced
-//    messages. A response beyond that is refused, unless it is the host's only one
-//    (ReadLedger::MayHoldResponse()). What a response refers to and the application keeps does not count, as
-//    long as it keeps it; at each check it is counted again.
+//    messages. A response, or a request of a server, beyond that is refused, unless it is the host's only
+//    one (ReadLedger::MayHoldResponse()). What it refers to and the application keeps does not count, as
+//    long as the application keeps it; at each check it is counted again.
 //  - Every ReadAdmission::kWatchInterval (WatchInterval) the connections that hold responses are checked.
 //    While memory is short, one that hardly moves is ended: the connections of the host that holds most come
 //    first, then the one that has not moved for longest.

@@ -91,9 +91,10 @@ struct PollerOptions {
   // is.
   uint64_t read_bytes_max = 8 << 20;
   // What one peer host may hold for large messages, as a part, 0 to 1, of the memory that is free or its own
-  // already. It holds memory for messages that it has announced and that are not answered yet, and for
-  // responses that it has not released. Short messages (up to 4 MiB) that it has announced may go three
-  // quarters of the way beyond. See ReadAdmission and ResponseWatch.
+  // already. It holds memory for messages that it has announced and that are not answered yet, for responses
+  // that it has not released, and, at a server, for large requests of the server that it has not answered.
+  // Short messages (up to 4 MiB) that it has announced may go three quarters of the way beyond. See
+  // ReadAdmission and ResponseWatch.
   double host_memory_share = 0.8;
 };
 

@@ -22,8 +22,9 @@ namespace images {
 // Lifetime: owned by a shared_ptr. A callback after its end does nothing.
 class Watchers : public std::enable_shared_from_this<Watchers> {
  public:
-  // A change starts all of its pushes in one turn of a poller, some 0.1 ms for so many. With more watchers,
-  // start some in each turn, as the hub of examples/kv does.
+  // A change starts all of its pushes in one turn of a poller. To start so many takes some 0.1 ms (one to two
+  // microseconds each; Hawser's docs/guide.md, "Push"). With more watchers, start some in each turn, as the
+  // hub of examples/kv does.
   static constexpr size_t kWatchersMax = 64;
   static constexpr size_t kUntoldMax = 64;  // Images whose change is still to be pushed to one watcher.
 
