@@ -40,7 +40,7 @@ struct NetworkOptions {
   Faults faults;
   // Above 0: a Poll() that finds nothing moves the clock by this much. For tests without a world.
   int64_t idle_poll_ns = 0;
-  uint32_t push_bytes_max = 260 << 10;  // For every queue pair; 0: none pushes.
+  uint32_t push_bytes_max = 132 << 10;  // For every queue pair; 0: none pushes.
   // Rules of transport/, which other users need not keep. `strict_destruction`: a queue pair is not destroyed
   // before all work requests have completed, unless its host is off. `strict_receives`: no SEND finds the
   // receive queue empty. `strict_endings`: no SEND ends what is not granted, or what the peer still READs.

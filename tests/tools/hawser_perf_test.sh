@@ -103,7 +103,7 @@ if over_tcp; then
   measure --way=write --test=latency --size=8KiB --json
   check '--way=write' is "$status-$(field "$out" 't["sent"]["pushed"] > 0')" 0-True
   measure --way=write --test=latency --size=1MiB
-  check 'is bounded' is "$status-$(grep -c 'up to 256 KiB are pushed' <<<"$err")" 1-1
+  check 'is bounded' is "$status-$(grep -c 'up to 128 KiB are pushed' <<<"$err")" 1-1
   measure --device=mlx5_0
   check '--device is for rdma://' is "$status-$(grep -c 'for an address rdma://' <<<"$err")" 1-1
 else

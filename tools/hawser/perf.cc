@@ -95,7 +95,7 @@ class Perf : public Command {
         "latencies, that of the medians.\n"
         "\n"
         "How payloads crossed is printed, too: `whole` in one SEND, `pushed` behind it by a WRITE (TCP, up "
-        "to 256 KiB), or `read` by an RDMA READ. --way makes the payload cross in one of these ways, and "
+        "to 128 KiB), or `read` by an RDMA READ. --way makes the payload cross in one of these ways, and "
         "fails where the connection cannot do that.\n"
         "\n"
         "With --read, --write or --fetch_add it measures one-sided operations in place of calls: the client "
@@ -374,14 +374,14 @@ class Perf : public Command {
         why = !tcp ? "over RDMA nothing is WRITTEN: Hawser grants memory for READs only (rpc/PROTOCOL.md)"
               : test.bytes <= kReceiveBufferMin
                   ? absl::StrCat(size, " fit the smallest receive buffer, so they cross in one SEND")
-              : test.bytes > (256 << 10)
-                  ? "up to 256 KiB are pushed behind their SEND; larger payloads are READ"
+              : test.bytes > (128 << 10)
+                  ? "up to 128 KiB are pushed behind their SEND; larger payloads are READ"
                   : "what is pushed ahead of the server's READs is bounded; try fewer --in-flight";
         break;
       case Way::kRead:
         why = test.bytes <= kReceiveBufferMin
                   ? absl::StrCat(size, " fit the smallest receive buffer, so they cross in one SEND")
-                  : "over TCP payloads up to 256 KiB are pushed behind their SEND, not READ";
+                  : "over TCP payloads up to 128 KiB are pushed behind their SEND, not READ";
         break;
     }
     constexpr const char* kNames[] = {"send", "write", "read"};

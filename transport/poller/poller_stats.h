@@ -15,7 +15,7 @@ struct PollerStats {
   // Requests and responses of all connections of the poller, without control messages.
   struct Messages {
     uint64_t whole = 0;  // In one SEND.
-    // The SEND announced a body, which followed it at once (TCP, one segment of 4 to 260 KiB).
+    // The SEND announced a body, which followed it at once (TCP, one segment of 4 to 132 KiB).
     uint64_t pushed = 0;
     uint64_t read = 0;  // The SEND announced a body, which the receiver fetched with RDMA READ.
   };

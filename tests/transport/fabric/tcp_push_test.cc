@@ -94,7 +94,7 @@ TEST_F(PushingPeerTest, AnEmptyPush) {
 
 TEST_F(PushingPeerTest, APushThatIsTooLong) {
   peer_.Say({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax + 1});
-  ExpectBrokenProtocol("pushed 266241 bytes");
+  ExpectBrokenProtocol("pushed 135169 bytes");
 }
 
 TEST_F(PushingPeerTest, PushesOfWhatIsNotAskedForAreDropped) {
@@ -261,7 +261,7 @@ TEST_F(PushingPeerTest, ASendWithAPushThatIsNotRightIsNotOffered) {
   ExpectNoOffer(b_);
   peer_.Say(Look(kPushFollowsFlag) +
             Frame({.kind = FrameKind::kPush, .length_bytes = kPushBytesMax + 1, .key = 7}, "push"));
-  ExpectBrokenProtocol("pushed 266241 bytes");
+  ExpectBrokenProtocol("pushed 135169 bytes");
 }
 
 TEST_F(PushingPeerTest, ASendWithAnEmptyPushIsNotOffered) {

@@ -73,11 +73,9 @@ inline constexpr uint32_t kWordFragmentMax = 16 * 1024;
 // call, so a peer that answers byte by byte breaks the protocol. Hawser itself sends kReadFragmentMax.
 inline constexpr uint32_t kReadFragmentMin = 4 * 1024;
 
-// The most payload of one kPush: 256 KiB of data, and the rest of the segment that holds it. One takes about
-// as much as the kernel accepts unsent anyhow (socket.cc). But a message waits behind all pushes before it,
-// where fragments of READs let it pass: see rpc/PROTOCOL.md, "Drawbacks". With a READ a message of 256 KiB
-// takes 58 us, pushed 43 us (one call at a time, loopback, one core).
-inline constexpr uint32_t kPushBytesMax = 260 * 1024;
+// The most payload of one kPush: 128 KiB of data, and the rest of the segment that holds it. A message waits
+// behind a push no longer than behind a fragment of a READ.
+inline constexpr uint32_t kPushBytesMax = 132 * 1024;
 
 // The longest text of a kFarewell.
 inline constexpr uint32_t kFarewellBytesMax = 256;
