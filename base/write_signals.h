@@ -4,12 +4,14 @@
 #include <signal.h>
 #include <time.h>
 
+#include <initializer_list>
+
 namespace hawser {
 
 // While one lives, a write() of its thread that fails says so by errno and does not end the process: of a
 // pipe whose reader is gone (SIGPIPE), or of a file that would be larger than the process may make (SIGXFSZ;
-// setrlimit(2), RLIMIT_FSIZE). Both signals go to the thread that writes. Costs two system calls, and one
-// more for each signal that came.
+// setrlimit(2), RLIMIT_FSIZE). Both signals go to the thread that writes. Costs three system calls,
+// and some more if a signal came.
 // Thread:   begins and ends on one.
 class WriteSignalsBlocked {
  public:

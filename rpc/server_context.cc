@@ -99,7 +99,8 @@ KeptBytes ServerContext::KeepBytes(capnp::Data::Reader bytes) {
 
 internal::KeptStruct ServerContext::KeepStruct(capnp::AnyStruct::Reader value) {
   return internal::KeepStruct(*request_, call_->connection().poller().messages().buffers(),
-                              internal::ReaderOptionsOf(*request_, limits_), value);
+                              internal::ReaderOptionsOf(*request_, limits_), call_->steps_of_keeping(),
+                              value);
 }
 
 absl::StatusOr<Buffer> ServerContext::AllocateBuffer(size_t size_bytes) {

@@ -130,7 +130,7 @@ bazel '*--runs_per_test=10*) ;;
   test*"--config=tsan"*) echo late | log external/hawser/b/shaky
     printf "@hawser//b:shaky TIMEOUT in 60.0s\nExecuted 1 out of 1 test: 1 fails.\n"; exit 3 ;;'
 run
-check 'the second look is in the same workspace, with the same options' has "$calls" "--config=tsan --build_tests_only"
+check 'the second look is in the same workspace, with the same options' has "$calls" "--config=tsan --local_test_jobs=3 --build_tests_only"
 check 'and finds the log there' is "$status-$(tail -n 2 <<<"$output" | head -n 1)" '0-FLAKY @hawser//b:shaky'
 
 checkout

@@ -100,7 +100,7 @@ void HealthBoard::Close(absl::Time deadline) {
 }
 
 void HealthBoard::NotifyAgain() {
-  absl::Time next = absl::InfinitePast();
+  int64_t next_ns = 0;
   while (true) {
     Watches due;
     {
@@ -109,19 +109,23 @@ void HealthBoard::NotifyAgain() {
       environment_.Await(
           mutex_, failed_or_closed_,
           [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_ || (none && !failed_.empty()); },
-          none ? absl::InfiniteFuture() : std::max(next, failed_.front().again));
+          none ? absl::InfiniteFuture() : TimeOf(std::max(next_ns, failed_.front().again_ns)));
       if (closed_) return;
       due = DueAgain();
-      if (!due.empty()) next = environment_.Now() + kNextAfter;
+      if (!due.empty()) next_ns = environment_.NowNs() + absl::ToInt64Nanoseconds(kNextAfter);
     }
     Notify(due);
   }
 }
 
+absl::Time HealthBoard::TimeOf(int64_t when_ns) {
+  return environment_.Now() + absl::Nanoseconds(when_ns - environment_.NowNs());
+}
+
 HealthBoard::Watches HealthBoard::DueAgain() {
   Watches due;
-  const absl::Time now = environment_.Now();
-  while (!failed_.empty() && failed_.front().again <= now && due.size() < kAgainAtOnce) {
+  const int64_t now_ns = environment_.NowNs();
+  while (!failed_.empty() && failed_.front().again_ns <= now_ns && due.size() < kAgainAtOnce) {
     const std::shared_ptr<Watched> watch = failed_.front().watch.lock();
     failed_.pop_front();
     if (watch == nullptr) continue;  // Its client is gone.
@@ -267,7 +271,7 @@ void HealthBoard::OnNotified(const std::shared_ptr<Watched>& watch, const absl::
       }
       // Without a thread the client is notified at the next change.
       if (again_.joinable() && !std::exchange(watch->failed, true)) {
-        failed_.push_back({watch, environment_.Now() + kNotifyAgainAfter});
+        failed_.push_back({watch, environment_.NowNs() + absl::ToInt64Nanoseconds(kNotifyAgainAfter)});
         failed_or_closed_.SignalAll();
       }
     }

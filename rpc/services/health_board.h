@@ -85,7 +85,7 @@ class HealthBoard final : public ServerExtension,
   using Watches = std::vector<std::shared_ptr<Watched>>;
   struct Failed {
     std::weak_ptr<Watched> watch;
-    absl::Time again;  // When the client is to be notified.
+    int64_t again_ns;  // When the client is to be notified, by the clock that nobody sets.
   };
   using Clients = std::map<const Channel*, Client>;
 
@@ -106,6 +106,8 @@ class HealthBoard final : public ServerExtension,
   // `count` watches more of `host`, or fewer.
   void Count(const PeerHost& host, ptrdiff_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyAgain();
+  // `when_ns` as a time for Await().
+  absl::Time TimeOf(int64_t when_ns);
   // Takes the first of failed_ that are due, kAgainAtOnce at most.
   Watches DueAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -135,13 +135,17 @@ Place PlaceOf(AnyStruct::Reader value) {
   return {data.begin(), data.size(), value.getPointerSection().size()};
 }
 
-// Follows pointers in an arena that has no limits, as far as `limits` allow: as deep, and as many steps as
-// they have words. An honest message leads to each object once, so it takes fewer steps than it has words.
+// Follows pointers in an arena that has no limits, as far as `limits` allow: as deep, and, with what `steps`
+// says that the call has taken before, as many steps as they have words. An honest message leads to each
+// object once, so it takes fewer steps than it has words.
 class Walk {
  public:
   // Ends at the struct at `wanted`.
-  Walk(const capnp::ReaderOptions& limits, const Place& wanted)
-      : wanted_(wanted), steps_left_(limits.traversalLimitInWords), depth_max_(limits.nestingLimit) {}
+  Walk(const capnp::ReaderOptions& limits, uint64_t& steps, const Place& wanted)
+      : wanted_(wanted),
+        steps_(steps),
+        steps_max_(limits.traversalLimitInWords),
+        depth_max_(limits.nestingLimit) {}
 
   // Both return whether `wanted` was found. They throw what the library throws if the message is malformed,
   // or costs more than the limits.
@@ -195,27 +199,31 @@ class Walk {
     return false;
   }
   void Step(uint64_t count) {
-    if (count > steps_left_) ThrowTraversalLimit();
-    steps_left_ -= count;
+    if (count > steps_max_ - steps_) {
+      steps_ = steps_max_;
+      ThrowTraversalLimit();
+    }
+    steps_ += count;
   }
 
   const Place wanted_;
-  uint64_t steps_left_;
+  uint64_t& steps_;  // At most steps_max_.
+  const uint64_t steps_max_;
   const int depth_max_;
   AnyStruct::Reader found_;
 };
 
 // No owner: `value` is not in the request.
 KeptStruct KeepInPlace(transport::IncomingMessage& request, const capnp::ReaderOptions& limits,
-                       AnyStruct::Reader value, uint64_t memory_bytes) {
+                       uint64_t& steps, AnyStruct::Reader value, uint64_t memory_bytes) {
   auto whole = std::make_shared<WholeRequest>(request);
   Place wanted = PlaceOf(value);
   wanted.data = whole->PlaceOf(request, wanted.data);
   if (wanted.data == nullptr) return {};
-  Walk search(limits, wanted);
+  Walk search(limits, steps, wanted);
   if (!search.Follow(whole->getRoot<AnyPointer>())) return {};
   // totalSize() has followed each pointer, but takes a list of 2^29 elements of no size for small.
-  Walk(limits, Place()).Visit(search.found());
+  Walk(limits, steps, Place()).Visit(search.found());
   return {search.found(), std::move(whole), memory_bytes};
 }
 
@@ -251,7 +259,7 @@ KeptBytes KeepBytes(transport::IncomingMessage& request, transport::BufferPool& 
 }
 
 KeptStruct KeepStruct(transport::IncomingMessage& request, transport::BufferPool& pool,
-                      const capnp::ReaderOptions& limits, AnyStruct::Reader value) {
+                      const capnp::ReaderOptions& limits, uint64_t& steps, AnyStruct::Reader value) {
   const capnp::MessageSize size = value.totalSize();
   if (size.wordCount == 0) return {};
   if (size.capCount != 0) ThrowMalformed("it has capabilities, which are not kept");
@@ -263,7 +271,7 @@ KeptStruct KeepStruct(transport::IncomingMessage& request, transport::BufferPool
   const uint64_t whole =
       (shareable != 0 ? shareable : request.body_bytes()) + WholeRequest::BytesBeside(request);
   if (shareable != 0 ? whole <= memory_max : whole < bytes + kSharing) {
-    KeptStruct kept = KeepInPlace(request, limits, value, whole);
+    KeptStruct kept = KeepInPlace(request, limits, steps, value, whole);
     if (kept.owner != nullptr) return kept;
   }
   return CopyOf(pool, value, bytes, memory_max);

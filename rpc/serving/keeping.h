@@ -5,6 +5,8 @@
 #include <capnp/blob.h>
 #include <capnp/message.h>
 
+#include <cstdint>
+
 #include "hawser/rpc/kept.h"
 #include "hawser/transport/memory/buffer_pool.h"
 #include "hawser/transport/wire/message.h"
@@ -19,8 +21,9 @@ KeptBytes KeepBytes(transport::IncomingMessage& request, transport::BufferPool& 
                     capnp::Data::Reader bytes);
 
 // `value` is read from `request`; a struct of another message is copied. `limits`: those of its Reader.
+// `steps`: that its call has taken for this so far, at first 0. All of them together are bounded by `limits`.
 KeptStruct KeepStruct(transport::IncomingMessage& request, transport::BufferPool& pool,
-                      const capnp::ReaderOptions& limits, capnp::AnyStruct::Reader value);
+                      const capnp::ReaderOptions& limits, uint64_t& steps, capnp::AnyStruct::Reader value);
 
 }  // namespace hawser::internal
 

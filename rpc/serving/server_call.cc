@@ -112,6 +112,7 @@ void ServerCall::ResetMore() {
   if (abandoned_) abandoned_memory_ = {};
   reply_metadata_.reset();
   trace_.reset();
+  steps_of_keeping_ = 0;
   if (!status_.ok()) status_ = absl::OkStatus();
   deferred_ = abandoned_ = errs_after_defer_ = was_refused_ = is_traced_ = has_more_ = false;
   began_ns_.store(0, std::memory_order_relaxed);

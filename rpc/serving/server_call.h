@@ -148,6 +148,11 @@ class ServerCall {
   void OnCancel(absl::AnyInvocable<void()> callback);
   bool deferred() const { return deferred_; }
   void Defer();
+  // How many steps Keep() has taken through the request.
+  uint64_t& steps_of_keeping() {
+    NoteMore();
+    return steps_of_keeping_;
+  }
   void FinishDeferred(absl::Status status);
   // Its DeferredCall is destroyed without Finish(). If the handler has not returned, its error is the answer.
   void DropDeferred();
@@ -211,6 +216,7 @@ class ServerCall {
   // 0.
   std::atomic<int64_t> began_ns_{0}, returned_ns_{0};
   bool abandoned_ = false;  // Used on the poller.
+  uint64_t steps_of_keeping_ = 0;
   transport::HeldByHost abandoned_memory_;
   transport::IncomingMessagePtr own_request_;
   std::unique_ptr<Metadata> reply_metadata_;

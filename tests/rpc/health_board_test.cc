@@ -72,6 +72,7 @@ class SteppedEnvironment final : public transport::Environment {
     const absl::MutexLock lock(&own_);
     return now_;
   }
+  int64_t NowNs() override { return absl::ToUnixNanos(Now()); }
   bool Await(absl::Mutex& mutex, absl::CondVar& changed, absl::FunctionRef<bool()> condition,
              absl::Time deadline) override {
     {

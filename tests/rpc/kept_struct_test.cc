@@ -419,7 +419,7 @@ TEST_F(KeptStructTest, ItIsReadForAsOftenAsOneLikes) {
   }
 }
 
-// To keep one costs the request as much of its limit as a look at it.
+// To keep one that is not copied costs some steps, not a look at all of it.
 TEST_F(KeptStructTest, TheRequestIsReadOnWithinItsLimits) {
   keeper_.on_put = [](ServerContext& context, Params::Reader request, Results::Builder) {
     for (int i = 0; i < 1000; ++i) (void)context.Keep(request);
@@ -494,6 +494,33 @@ TEST_F(KeptStructTest, ASearchThroughTheRestOfTheRequestHasAnEnd) {
   const absl::Status status = StatusOf(std::move(call));
   EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("ReadLimits::traversal_factor"));
+}
+
+// Each search for one that is kept in place goes through those before it.
+TEST_F(KeptStructTest, ManyOfOneRequestCostNoMoreThanItsLimits) {
+  constexpr unsigned kItems = 40;
+  int kept = 0;
+  keeper_.on_put = [&](ServerContext& context, Params::Reader request, Results::Builder) {
+    for (const Item::Reader each : request.getItem().getItems()) {
+      EXPECT_TRUE(each.hasNext() || each.hasOther());
+      (void)context.Keep(each);
+      ++kept;
+    }
+    return absl::OkStatus();
+  };
+  auto call = kept_probe::KeepingStub(channel_).Put();
+  auto items = call.request().initItem().initItems(kItems);
+  Amplify(items[0].initNext(), 11);
+  const uint64_t* const first = PointersOf(items[0]) + kNext;
+  for (unsigned i = 1; i < kItems; ++i) {
+    uint64_t* const pointer = PointersOf(items[i]) + kOther;
+    *pointer = *first - (static_cast<uint64_t>(pointer - first) << 2);
+  }
+  const absl::Status status = StatusOf(std::move(call));
+  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("ReadLimits::traversal_factor"));
+  EXPECT_GT(kept, 0);
+  EXPECT_LT(kept, 20);
 }
 
 // Elements of no size cost the client nothing, and who reads the list a second for each pointer to it.

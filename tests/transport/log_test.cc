@@ -174,12 +174,13 @@ TEST_F(LogTest, AFileThatMayNotBeLargerLosesLinesAndEndsNothing) {
     if (dup2(file.get(), STDERR_FILENO) != STDERR_FILENO || setrlimit(RLIMIT_FSIZE, &limit) != 0)
       return false;
     bool written = true;
-    for (int i = 0; i < 100 && written; ++i) written = TryLog(LogSeverity::kInfo, std::string(100, 'x'));
+    for (int i = 0; i < 100; ++i) written = TryLog(LogSeverity::kInfo, std::string(100, 'x'));
     sigset_t pending;
     return !written && sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 0;
   }));
 }
 
+// Seen by poll(), before it is written to.
 TEST_F(LogTest, APipeWhoseReaderIsGoneLosesLinesAndEndsNothing) {
   EXPECT_TRUE(InChild([] {
     int pipe[2];
