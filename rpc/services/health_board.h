@@ -85,7 +85,7 @@ class HealthBoard final : public ServerExtension,
   using Watches = std::vector<std::shared_ptr<Watched>>;
   struct Failed {
     std::weak_ptr<Watched> watch;
-    int64_t again_ns;  // When the client is to be notified, by the clock that nobody sets.
+    int64_t again_ns;  // When the client is to be notified: a time of Environment::NowNs().
   };
   using Clients = std::map<const Channel*, Client>;
 

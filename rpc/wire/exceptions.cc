@@ -173,8 +173,8 @@ void ReportException(absl::string_view what, absl::string_view whose) {
 
 namespace {
 
-// What a handler throws after its call was answered reaches nobody but the log. With the answer the request
-// ends, so Cap'n Proto finds a message that is empty, which is no fault of the peer's.
+// What a handler throws after its call was answered is only logged. With the answer the request ends, so
+// Cap'n Proto finds a message that is empty, which is no fault of the peer's.
 absl::Status ReportLateException(absl::string_view method, absl::string_view peer, absl::string_view id) {
   const std::string which = absl::StrCat("the handler of ", method, ", call ", id, " of ", peer, ", ");
   const std::string what =

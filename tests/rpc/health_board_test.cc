@@ -113,7 +113,7 @@ class SteppedEnvironment final : public transport::Environment {
     absl::Time deadline = absl::InfiniteFuture();
   };
 
-  absl::Mutex own_;  // Acquired after that of the one who waits.
+  absl::Mutex own_;  // Acquired after the mutex that Await() is given.
   absl::Time now_ ABSL_GUARDED_BY(own_) = absl::UnixEpoch();
   int waits_ ABSL_GUARDED_BY(own_) = 0;
   int waits_before_ ABSL_GUARDED_BY(own_) = 0;

@@ -1,10 +1,10 @@
 // A struct of a request that a handler keeps takes little more than its bytes, whatever came with it, and is
 // read for as long as it is kept.
 
-#include <capnp/any.h>
-#include <string.h>
+#include "tests/rpc/kept_struct.h"
 
-#include <algorithm>
+#include <capnp/any.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,102 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "hawser/tests/testing/status_matchers.h"
-#include "tests/rpc/kept_memory.h"
-#include "tests/rpc/kept_probe.rpc.h"
-#include "tests/rpc/probe.h"
-
-namespace hawser {
+namespace hawser::kept_structs {
 namespace {
 
-using kept_probe::Item;
 using kept_probe::LaterItem;
-using Params = kept_probe::Keeping::PutParams;
-using Results = kept_probe::Keeping::PutResults;
-using PutCall = Call<Params, Results>;
 
-// The pointers of an Item, and of the parameters.
-enum : uint32_t { kName, kData, kNext, kOther, kItems, kVoids };
+// The pointers of the parameters.
 enum : uint32_t { kBefore, kItem, kBeside };
 
-constexpr uint64_t kReceiveBuffer = 4096;
-
-uint64_t BytesOf(const Item::Reader& item) { return item.totalSize().wordCount * sizeof(capnp::word); }
 uint64_t MostFor(uint64_t bytes) { return bytes + bytes / 4 + 512; }
-
-void Fill(capnp::Data::Builder data, uint8_t with) { memset(data.begin(), with, data.size()); }
-bool AllAre(capnp::Data::Reader data, uint8_t expected) {
-  return std::all_of(data.begin(), data.end(), [&](uint8_t byte) { return byte == expected; });
-}
-
-// The words of a struct's pointers, to say in a request what no builder says.
-uint64_t* PointersOf(Item::Builder item) {
-  const kj::ArrayPtr<const uint8_t> data = capnp::AnyStruct::Reader(item.asReader()).getDataSection();
-  return const_cast<uint64_t*>(reinterpret_cast<const uint64_t*>(data.end()));
-}
-
-// From `item` on `depth` items lead to the next one twice, so that the last one is met 2^depth times. Returns
-// that.
-Item::Builder Amplify(Item::Builder item, int depth) {
-  for (; depth > 0; --depth) {
-    const Item::Builder next = item.initNext();
-    uint64_t* const pointers = PointersOf(item);
-    // An offset of words from the end of the pointer, two bits further up.
-    pointers[kOther] = pointers[kNext] - (uint64_t{kOther - kNext} << 2);
-    item = next;
-  }
-  return item;
-}
-
-class Keeper : public kept_probe::KeepingService {
- public:
-  absl::Status Put(ServerContext& context, Params::Reader request, Results::Builder reply) override {
-    return on_put(context, request, reply);
-  }
-  std::function<absl::Status(ServerContext&, Params::Reader, Results::Builder)> on_put;
-};
-
-class KeptStructTest : public ::testing::Test {
- protected:
-  KeptStructTest() {
-    keeper_.on_put = [this](ServerContext& context, Params::Reader request, Results::Builder) {
-      Keep(context, request.getItem());
-      return absl::OkStatus();
-    };
-    // The first request of a connection is not received as later ones are.
-    keeps_ = false;
-    EXPECT_THAT(NewCall().Send().Wait(), IsOk());
-    keeps_ = true;
-  }
-
-  PutCall NewCall() { return kept_probe::KeepingStub(channel_).Put(); }
-  // A call with an item of `size` bytes of data, all `fill`.
-  PutCall NewCall(size_t size, uint8_t fill) {
-    PutCall call = NewCall();
-    Fill(call.request().initItem().initData(static_cast<uint32_t>(size)), fill);
-    return call;
-  }
-  static absl::Status StatusOf(PutCall call) { return call.Send().Wait().status(); }
-  // Other requests take the memory that the last ones had, if it is free.
-  void SendOthers(size_t size) {
-    keeps_ = false;
-    for (int i = 0; i < 3; ++i) EXPECT_THAT(StatusOf(NewCall(size, 0xff)), IsOk());
-    keeps_ = true;
-  }
-
-  void Keep(ServerContext& context, const Item::Reader& item) {
-    if (!keeps_) return;
-    kept_.push_back(context.Keep(item));
-    is_in_place_ = kept_.back()->getData().begin() == item.getData().begin() && item.hasData();
-  }
-
-  Keeper keeper_;
-  bool keeps_ = true;
-  std::vector<Kept<Item>> kept_;
-  bool is_in_place_ = false;  // The last one is.
-  const Served served_{keeper_};
-  const std::shared_ptr<Channel>& channel_ = served_.channel;
-};
 
 // ---- What it takes
 
@@ -449,113 +362,5 @@ TEST_F(KeptStructTest, OneThatWasMovedFromHasItsDefaults) {
   }
 }
 
-// ---- Hostile clients
-
-// All of its objects are in the request once, and are met thousands of times. A copy of it would have them so
-// often.
-TEST_F(KeptStructTest, SharedObjectsTakeNoMoreThanTheRequest) {
-  struct Case {
-    int depth;
-    uint32_t data_bytes;
-    uint64_t memory_bytes_max;
-  };
-  // In the object of a message, in a receive buffer, in a buffer that it was READ into.
-  for (const Case& each :
-       {Case{6, 0, 1024}, Case{10, 2000, kReceiveBuffer + 512}, Case{5, 100'000, 140'000}}) {
-    for (const bool is_deep : {false, true}) {
-      kept_.clear();
-      keeper_.on_put = [&](ServerContext& context, Params::Reader request, Results::Builder) {
-        Keep(context, is_deep ? request.getItem().getOther() : request.getItem());
-        return absl::OkStatus();
-      };
-      PutCall call = NewCall();
-      const Item::Builder last = Amplify(call.request().initItem(), each.depth);
-      Item::Builder(last).setNumber(4711);
-      if (each.data_bytes != 0) Fill(Item::Builder(last).initData(each.data_bytes), 'v');
-      ASSERT_THAT(StatusOf(std::move(call)), IsOk());
-      SendOthers(each.data_bytes);
-      const Kept<Item>& kept = kept_.at(0);
-      EXPECT_LE(kept.memory_bytes, each.memory_bytes_max);
-      EXPECT_GT(BytesOf(*kept), 2 * kept.memory_bytes) << "the test amplifies nothing";
-      Item::Reader item = *kept;
-      for (int i = is_deep ? 1 : 0; i < each.depth; ++i) item = i % 2 == 0 ? item.getNext() : item.getOther();
-      EXPECT_EQ(item.getNumber(), 4711u);
-      EXPECT_EQ(item.getData().size(), each.data_bytes);
-      EXPECT_TRUE(AllAre(item.getData(), 'v'));
-    }
-  }
-}
-
-// Nor does the search for it take longer than a look at the request may.
-TEST_F(KeptStructTest, ASearchThroughTheRestOfTheRequestHasAnEnd) {
-  PutCall call = NewCall();
-  Amplify(call.request().initBefore(), 40);
-  Fill(Amplify(call.request().initItem(), 3).initData(2000), 'v');
-  const absl::Status status = StatusOf(std::move(call));
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("ReadLimits::traversal_factor"));
-}
-
-// Each search for one that is kept in place goes through those before it.
-TEST_F(KeptStructTest, ManyOfOneRequestCostNoMoreThanItsLimits) {
-  constexpr unsigned kItems = 40;
-  int kept = 0;
-  keeper_.on_put = [&](ServerContext& context, Params::Reader request, Results::Builder) {
-    for (const Item::Reader each : request.getItem().getItems()) {
-      EXPECT_TRUE(each.hasNext() || each.hasOther());
-      (void)context.Keep(each);
-      ++kept;
-    }
-    return absl::OkStatus();
-  };
-  auto call = kept_probe::KeepingStub(channel_).Put();
-  auto items = call.request().initItem().initItems(kItems);
-  Amplify(items[0].initNext(), 11);
-  const uint64_t* const first = PointersOf(items[0]) + kNext;
-  for (unsigned i = 1; i < kItems; ++i) {
-    uint64_t* const pointer = PointersOf(items[i]) + kOther;
-    *pointer = *first - (static_cast<uint64_t>(pointer - first) << 2);
-  }
-  const absl::Status status = StatusOf(std::move(call));
-  EXPECT_THAT(status, HasCode(absl::StatusCode::kResourceExhausted));
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("ReadLimits::traversal_factor"));
-  EXPECT_GT(kept, 0);
-  EXPECT_LT(kept, 20);
-}
-
-// Elements of no size cost the client nothing, and who reads the list a second for each pointer to it.
-TEST_F(KeptStructTest, OneWithAnEndlessListIsRefused) {
-  constexpr uint32_t kElements = 1 << 28;
-  for (const size_t size : {100, 2000, 100'000}) {
-    const auto send = [&](const std::function<void(Item::Builder)>& build) {
-      PutCall call = NewCall(size, 'v');
-      build(call.request().getItem());
-      return StatusOf(std::move(call));
-    };
-    EXPECT_THAT(send([](Item::Builder item) { item.initVoids(kElements); }),
-                HasCode(absl::StatusCode::kResourceExhausted))
-        << size;
-    EXPECT_THAT(send([](Item::Builder item) {
-                  capnp::toAny(item).getPointerSection()[kItems].initAsListOfAnyStruct(0, 0, kElements);
-                }),
-                HasCode(absl::StatusCode::kResourceExhausted))
-        << size;
-    EXPECT_TRUE(kept_.empty());
-    EXPECT_THAT(send([](Item::Builder item) { item.initVoids(1000); }), IsOk()) << size;
-    ASSERT_EQ(kept_.size(), 1u);
-    EXPECT_EQ(kept_[0]->getVoids().size(), 1000u);
-    kept_.clear();
-  }
-}
-
-TEST_F(KeptStructTest, OneWithACapabilityIsMalformed) {
-  for (const size_t size : {100, 2000, 100'000}) {
-    PutCall call = NewCall(size, 'v');
-    PointersOf(call.request().getItem())[kOther] = 3;  // The first one in a table that no message has.
-    EXPECT_THAT(StatusOf(std::move(call)), HasCode(absl::StatusCode::kInvalidArgument)) << size;
-    EXPECT_TRUE(kept_.empty());
-  }
-}
-
 }  // namespace
-}  // namespace hawser
+}  // namespace hawser::kept_structs

@@ -277,14 +277,20 @@ TEST(ShutdownTest, WhatStillRunsAtTheDeadlineIsCancelled) {
   EXPECT_THAT(running.Wait().status(), HasCode(absl::StatusCode::kUnavailable));
 }
 
-TEST(ShutdownTest, IsNotOkWhileAHandlerRunsWhoseCallerHasGone) {
-  TestServer server;
+// The call of a handler that runs, and whose caller has gone.
+DeferredCall CallWhoseCallerHasGone(TestServer& server) {
   server.probe.on_act = server.held.Handler();
   const auto channel = server.Connect();
   auto running = SendAct(channel, 1);
   DeferredCall deferred = server.held.Take();
   channel->Close();
-  ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  return deferred;
+}
+
+TEST(ShutdownTest, IsNotOkWhileAHandlerRunsWhoseCallerHasGone) {
+  TestServer server;
+  DeferredCall deferred = CallWhoseCallerHasGone(server);
   EXPECT_TRUE(deferred.context().cancelled());
   for (const char* how : {"the first", "another"}) {
     EXPECT_THAT(server.server.Shutdown(absl::Now() + kExpires), HasCode(absl::StatusCode::kDeadlineExceeded))
@@ -296,12 +302,7 @@ TEST(ShutdownTest, IsNotOkWhileAHandlerRunsWhoseCallerHasGone) {
 
 TEST(ShutdownTest, WaitsForAHandlerWhoseCallerHasGone) {
   TestServer server;
-  server.probe.on_act = server.held.Handler();
-  const auto channel = server.Connect();
-  auto running = SendAct(channel, 1);
-  DeferredCall deferred = server.held.Take();
-  channel->Close();
-  ASSERT_TRUE(Eventually([&] { return server.server.stats().connections == 0; }));
+  DeferredCall deferred = CallWhoseCallerHasGone(server);
   std::atomic<bool> ends{false};
   std::thread shutdown([&] {
     EXPECT_THAT(server.server.Shutdown(absl::Now() + kLong), IsOk());

@@ -10,7 +10,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "hawser/base/json_writer.h"
-#include "hawser/base/peer_text.h"
 #include "hawser/health.rpc.h"
 #include "hawser/tools/hawser/commands.h"
 #include "hawser/tools/hawser/health_watcher.h"
@@ -121,11 +120,7 @@ class HealthCommand : public Command {
     for (const ServiceInfo& service : *services) {
       if (Schemas::Names(service_, service.name)) found.push_back(service.name);
     }
-    if (found.size() > 1) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", EscapePeerText(service_),
-                                                     "\" is the end of several names: ", Listed(found),
-                                                     "; say which by more of its name"));
-    }
+    if (found.size() > 1) return SeveralNames(service_, found);
     if (!found.empty()) service_ = found[0];
     return absl::OkStatus();
   }

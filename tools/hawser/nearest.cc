@@ -65,4 +65,10 @@ std::string Listed(const std::vector<std::string>& names, size_t most) {
   return text;
 }
 
+absl::Status SeveralNames(absl::string_view name, const std::vector<std::string>& found) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", EscapePeerText(name.substr(0, 200)),
+                                                 "\" is the end of several names: ", Listed(found),
+                                                 "; say which by more of its name"));
+}
+
 }  // namespace hawser::tool

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace hawser::tool {
@@ -20,6 +21,9 @@ std::string DidYouMean(absl::string_view name, const std::vector<std::string>& n
 // "get, put, remove", or the first `most` and "and 12 more". The names are escaped: a peer may have sent
 // them.
 std::string Listed(const std::vector<std::string>& names, size_t most = 20);
+
+// InvalidArgument: `name` is the end of several names, of `found`. All are escaped.
+absl::Status SeveralNames(absl::string_view name, const std::vector<std::string>& found);
 
 }  // namespace hawser::tool
 

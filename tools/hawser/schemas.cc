@@ -252,10 +252,7 @@ absl::StatusOr<capnp::InterfaceSchema::Method> Schemas::FindMethod(absl::string_
     }
   }
   if (found.size() == 1) return found[0];
-  if (found.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(Quoted(name), " is the end of several names: ",
-                                                   Listed(found_names), "; say which by more of its name"));
-  }
+  if (found.size() > 1) return SeveralNames(name, found_names);
   if (!of_service.empty()) {
     const absl::string_view method = name.substr(dot + 1);
     return absl::NotFoundError(absl::StrCat(Quoted(name.substr(0, dot)), " has no method ", Quoted(method),
@@ -284,10 +281,7 @@ absl::StatusOr<uint64_t> Schemas::FindNode(absl::string_view name) const {
     if (found_names[i] == name) return found[i];
   }
   std::sort(all.begin(), all.end());
-  if (found.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(Quoted(name), " is the end of several names: ",
-                                                   Listed(found_names), "; say which by more of its name"));
-  }
+  if (found.size() > 1) return SeveralNames(name, found_names);
   return absl::NotFoundError(absl::StrCat("the server has nothing named ", Quoted(name),
                                           DidYouMean(name, WithShort(all), "."),
                                           all.empty() ? " It has nothing" : " It has: ", Listed(all, 50)));
